@@ -89,6 +89,8 @@ pub enum Deviation {
     Route(Entry),
     /// A routing rule or route of an earlier mode exists.
     Unwanted(Entry),
+    /// The routing rule of TPROXY exists, but nothing assigns inbound packets to the proxy.
+    NoTproxy(Entry),
     /// Another backend also holds rules of Istio.
     Former(Backend),
 }
@@ -100,6 +102,9 @@ impl fmt::Display for Deviation {
             Self::Rule(mismatch) => mismatch.fmt(f),
             Self::Route(entry) => write!(f, "{entry} is missing"),
             Self::Unwanted(entry) => write!(f, "{entry} is left over"),
+            Self::NoTproxy(rule) => {
+                write!(f, "no rule assigns inbound packets to the proxy, although the {rule} exists")
+            }
             Self::Former(backend) => write!(f, "{} holds rules of Istio, too", backend.as_str()),
         }
     }
@@ -191,9 +196,16 @@ impl Error {
     }
 }
 
-/// Joins deviations to one sentence.
+/// Maximum number of deviations in a sentence. A netns can have any number of them; events, logs and replies repeat it.
+const LISTED: usize = 20;
+
+/// Joins deviations to one sentence, which names the first of them.
 pub fn list(deviations: &[Deviation]) -> String {
-    deviations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let mut named: Vec<String> = deviations.iter().take(LISTED).map(ToString::to_string).collect();
+    if let Some(more @ 1..) = deviations.len().checked_sub(LISTED) {
+        named.push(format!("and {more} more"));
+    }
+    named.join("; ")
 }
 
 /// Ensures that rules, addresses and routes exist in the calling thread's netns. A second call changes nothing.
@@ -282,7 +294,7 @@ impl Convergence<'_> {
     /// Converges once, and returns the backends whose rules must be removed afterwards.
     fn attempt(&mut self, observed: &mut Observation) -> Result<Option<(Outcome, Vec<Backend>)>, Error> {
         let backend = observed.session.backend();
-        let Comparison { ipv6, built, live, former } = view::compare(self.desired, &self.netns, observed)?;
+        let Comparison { ipv6, built, live, former, .. } = view::compare(self.desired, &self.netns, observed)?;
         let former_rules = live.is_programmed().then(|| self.desired.former());
         let plan = netfilter::diff_from(former_rules.as_ref(), &built.rules, &live)?;
         view::confirm(&live, &plan.difference)?;

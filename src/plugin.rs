@@ -53,7 +53,7 @@ pub enum Error {
     #[error("redirection of pod {pod} cannot be set up: {}", chain(error))]
     Converge { pod: pod::PodName, error: converge::Error },
     /// CHECK found that redirection is missing.
-    #[error("pod {pod} is not redirected any more: {missing}; delete the pod so that it is recreated")]
+    #[error("pod {pod} is not redirected: {missing}; delete the pod so that it is recreated")]
     NotRedirected {
         pod: pod::PodName,
         /// What is missing, as sentences.
@@ -194,7 +194,13 @@ fn reply_to(
         _ => {}
     }
     let stdin = cni::read(stdin)?;
-    let conf = NetConf::parse(&stdin)?;
+    let conf = match NetConf::parse(&stdin) {
+        // An entry of another version of the installer must not end pods that run, nor the node's network.
+        Err(error) if error.is_of_setting() && !matches!(call, Call::Add(_)) => {
+            return Ok(verbs::unknown_setting(call.command(), &error.into(), log));
+        }
+        conf => conf?,
+    };
     *version = Some(conf.version);
     run_dir.clone_from(&conf.settings.run_dir);
     log.threshold(conf.settings.log_level);

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::{Command, MAX_STDIN, Version};
+use crate::contract::config_key;
 use crate::diagnostics::Documented;
 
 /// Error codes of the CNI specification 1.1.0 (section 5, "Error"), and Istio's own.
@@ -110,6 +111,14 @@ impl Documented for Error {
 }
 
 impl Error {
+    /// Whether a value that the installer writes into the chain entry is invalid, and the request itself is valid.
+    pub fn is_of_setting(&self) -> bool {
+        match self {
+            Self::Key { key, .. } | Self::Value { key, .. } => config_key::ALL.iter().any(|(name, _)| name == key),
+            _ => false,
+        }
+    }
+
     /// The error's code in the protocol.
     pub fn code(&self) -> Code {
         match self {

@@ -6,6 +6,7 @@ use super::view::{self, Comparison, Observation, View};
 use super::{Deviation, Error, Options, deviations, fallbacks};
 use crate::netfilter::{self, Live, Session};
 use crate::netns::loopback_has_ipv6;
+use crate::netns::routes::Entry;
 use crate::rules::Family;
 
 /// The result of a comparison.
@@ -51,22 +52,24 @@ fn examine(
     let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
     differences.extend(bypasses.into_iter().map(Deviation::Rule));
     differences.extend(desired.routes(netns, found.ipv6).missing()?.into_iter().map(Deviation::Route));
-    let missing = if differences.is_empty() { Vec::new() } else { missing(desired, &found)? };
+    let missing = if differences.is_empty() { Vec::new() } else { missing(desired, netns, found)? };
     Ok(Checked { missing, differences })
 }
 
 /// Finds the redirection that is gone. A family is redirected if the rules of one backend are complete for it.
-fn missing(desired: Desired<'_>, found: &Comparison) -> Result<Vec<Deviation>, Error> {
+fn missing(desired: Desired<'_>, netns: &NetnsFacts, found: Comparison) -> Result<Vec<Deviation>, Error> {
     let former = found.former.iter().map(|backend| Session::new(*backend).observe());
     let former = former.collect::<Result<Vec<Live>, _>>()?;
-    let all: Vec<&Live> = std::iter::once(&found.live).chain(&former).collect();
-    let programmed: Vec<&Live> = all.iter().copied().filter(|live| live.is_programmed()).collect();
+    let mut programmed: Vec<&Live> = std::iter::once(&found.live).chain(&former).collect();
+    programmed.retain(|live| live.is_programmed());
     if programmed.is_empty() {
-        return Ok(vec![Deviation::NoRules]);
+        // The rules may be in the tables that could not be read.
+        return found.unread.map_or_else(|| Ok(vec![Deviation::NoRules]), |error| Err(error.into()));
     }
     let always = desired.always(found.ipv6);
+    let ipv6 = found.ipv6 && was_covered(desired, netns, &programmed)?;
     let mut missing = Vec::new();
-    for family in [Some(Family::V4), found.ipv6.then_some(Family::V6)].into_iter().flatten() {
+    for family in families(ipv6) {
         let of = |live: &&Live| netfilter::interruptions(&found.built.rules, &always, family, live);
         let interrupted = programmed.iter().map(of).collect::<Result<Vec<_>, _>>()?;
         if let (false, Some(first)) = (interrupted.iter().any(Vec::is_empty), interrupted.into_iter().next()) {
@@ -75,9 +78,36 @@ fn missing(desired: Desired<'_>, found: &Comparison) -> Result<Vec<Deviation>, E
             missing.extend(new.collect::<Vec<_>>());
         }
     }
-    let marked = programmed.iter().any(|live| live.uses_tproxy());
     // The kernel deletes the routes of IPv6 where a pod disables it.
-    let ipv6 = found.ipv6 && loopback_has_ipv6();
-    missing.extend(desired.needed_routes(ipv6, marked).missing()?.into_iter().map(Deviation::Route));
+    missing.extend(missing_routes(desired, ipv6 && loopback_has_ipv6(), &programmed)?);
     Ok(missing)
+}
+
+fn families(ipv6: bool) -> impl Iterator<Item = Family> {
+    [Some(Family::V4), ipv6.then_some(Family::V6)].into_iter().flatten()
+}
+
+/// Whether IPv6 was redirected: an IPv6 address may have appeared after the rules were added.
+fn was_covered(desired: Desired<'_>, netns: &NetnsFacts, programmed: &[&Live]) -> Result<bool, Error> {
+    if netns.only_ipv6 || programmed.iter().any(|live| live.holds_ipv6()) {
+        return Ok(true);
+    }
+    Ok(desired.needed_routes(true, false).present()?.contains(&Entry::Passthrough))
+}
+
+/// Finds the routes that the rules need, and the rules that the routes need.
+fn missing_routes(desired: Desired<'_>, ipv6: bool, programmed: &[&Live]) -> Result<Vec<Deviation>, Error> {
+    let marked = programmed.iter().any(|live| live.uses_tproxy());
+    let mut missing: Vec<_> =
+        desired.needed_routes(ipv6, marked).missing()?.into_iter().map(Deviation::Route).collect();
+    if matches!(desired, Desired::Sidecar(_)) {
+        let left = desired.needed_routes(ipv6, true).present()?;
+        missing.extend(left.into_iter().filter(|entry| is_useless(*entry, programmed)).map(Deviation::NoTproxy));
+    }
+    Ok(missing)
+}
+
+/// Whether the entry is a routing rule of TPROXY in a netns in which nothing redirects the family's inbound packets.
+fn is_useless(entry: Entry, programmed: &[&Live]) -> bool {
+    matches!(entry, Entry::Rule(family, _) if !programmed.iter().any(|live| live.redirects_inbound(family)))
 }

@@ -34,6 +34,8 @@ impl<'a> From<&'a AmbientRedirect> for Desired<'a> {
 pub(super) struct NetnsFacts {
     /// Whether the rules of a fresh netns must cover IPv6.
     pub(super) ipv6: bool,
+    /// Whether the pod has no IPv4 address. Then rules for IPv6 have been necessary from the start.
+    pub(super) only_ipv6: bool,
     /// The first usable IPv6 address of a pod with a sidecar, whether the rules cover it or not.
     pub(super) ipv6_address: Option<Ipv6Addr>,
 }
@@ -53,9 +55,12 @@ impl Desired<'_> {
         Ok(match self {
             Self::Sidecar(redirect) => {
                 let host = addresses::families(addresses, redirect.dual_stack)?;
-                NetnsFacts { ipv6: host.ipv6, ipv6_address: host.ipv6_address }
+                NetnsFacts { ipv6: host.ipv6, only_ipv6: host.host_ip.is_ipv6(), ipv6_address: host.ipv6_address }
             }
-            Self::Ambient(redirect) => NetnsFacts { ipv6: redirect.ipv6 && loopback_has_ipv6(), ipv6_address: None },
+            Self::Ambient(redirect) => {
+                let ipv6 = redirect.ipv6 && loopback_has_ipv6();
+                NetnsFacts { ipv6, only_ipv6: ipv6, ipv6_address: None }
+            }
         })
     }
 

@@ -76,6 +76,8 @@ pub(super) struct Comparison {
     pub(super) live: Live,
     /// Other backends that hold rules of Istio.
     pub(super) former: Vec<Backend>,
+    /// The error with which tables of another backend could not be read.
+    pub(super) unread: Option<netfilter::Error>,
 }
 
 /// Builds the desired state and reads the observed one.
@@ -85,10 +87,10 @@ pub(super) fn compare(
     observed: &mut Observation,
 ) -> Result<Comparison, Error> {
     let live = observed.live()?;
-    let others = others(&live, legacy_in_use(netns))?;
+    let Others { read: others, unread } = others(&live, legacy_in_use(netns))?;
     let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
     let ipv6 = netns.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
-    Ok(Comparison { ipv6, built: desired.build(ipv6), live, former })
+    Ok(Comparison { ipv6, built: desired.build(ipv6), live, former, unread })
 }
 
 /// Fails with [`netfilter::Error::Contended`] if the observed tables differ from the desired ones and a second read
@@ -109,22 +111,29 @@ fn legacy_in_use(netns: &NetnsFacts) -> bool {
     netfilter::legacy_in_use(Family::V4) || netns.ipv6 && netfilter::legacy_in_use(Family::V6)
 }
 
+/// The tables of the backends that were not presumed.
+#[derive(Default)]
+struct Others {
+    read: Vec<Live>,
+    /// The error with which tables could not be read. They count as tables without Istio's rules when rules are written,
+    /// because the program that writes rules to them is missing, too.
+    unread: Option<netfilter::Error>,
+}
+
 /// Reads the tables of other backends, if there are any.
-fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Error> {
+fn others(live: &Live, legacy_in_use: bool) -> Result<Others, netfilter::Error> {
     let observe = |backend| Session::new(backend).observe();
     if live.backend == Backend::IptablesLegacy {
-        let Some(first) = of_nf_tables(observe(Backend::IptablesNft))? else { return Ok(Vec::new()) };
+        let Some(first) = of_nf_tables(observe(Backend::IptablesNft))? else { return Ok(Others::default()) };
         let second = first.other().map(observe).transpose()?;
-        return Ok(std::iter::once(first).chain(second).collect());
+        return Ok(Others { read: std::iter::once(first).chain(second).collect(), unread: None });
     }
-    let mut others = Vec::new();
-    others.extend(live.other().map(observe).transpose()?);
+    let mut others = Others::default();
+    others.read.extend(live.other().map(observe).transpose()?);
     if legacy_in_use {
         match observe(Backend::IptablesLegacy) {
-            Ok(legacy) => others.push(legacy),
-            // The tables cannot be read without the programs of iptables-legacy. They count as tables without Istio's
-            // rules, because this program needs the same programs to write rules to them.
-            Err(netfilter::Error::NoProgram { .. }) => {}
+            Ok(legacy) => others.read.push(legacy),
+            Err(error @ netfilter::Error::NoProgram { .. }) => others.unread = Some(error),
             Err(error) => return Err(error),
         }
     }
@@ -140,7 +149,7 @@ pub fn saved(family: Family) -> Result<Vec<(Backend, String)>, Error> {
         Some(live) => live,
         None => Session::new(Backend::IptablesLegacy).observe()?,
     };
-    let all: Vec<Live> = others(&live, legacy_in_use)?.into_iter().chain(std::iter::once(live)).collect();
+    let all: Vec<Live> = others(&live, legacy_in_use)?.read.into_iter().chain(std::iter::once(live)).collect();
     let programmed = all.iter().any(Live::is_programmed);
     let shown = all.iter().filter(|live| live.is_programmed() || !programmed && live.backend == Backend::IptablesNft);
     Ok(shown.map(|live| (live.backend, live.save(family))).collect())

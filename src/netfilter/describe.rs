@@ -33,9 +33,11 @@ pub(super) fn hook(hook: Option<Hook>) -> String {
     hook.map_or_else(none, |h| text(h.kind, h.number, h.priority))
 }
 
-/// Formats the observed hook of a base chain.
-pub(super) fn live_hook(hook: Option<&LiveHook>) -> String {
-    hook.map_or_else(none, |h| text(&h.kind, h.number, h.priority))
+/// Formats the observed hook of a base chain; its policy only if that is not accept and the chain is `own`. In other chains it is
+/// another program's choice.
+pub(super) fn live_hook(hook: Option<&LiveHook>, own: bool) -> String {
+    let drops = hook.is_some_and(|hook| own && !hook.accepts);
+    hook.map_or_else(none, |h| text(&h.kind, h.number, h.priority)) + if drops { ", policy drop" } else { "" }
 }
 
 fn none() -> String {

@@ -186,7 +186,8 @@ impl<'a> Work<'a> {
     }
 
     fn hook(&mut self, table: TableId, wanted: &Chain<'a>, live: &'a LiveChain) {
-        let (wanted_hook, found) = (describe::hook(wanted.hook), describe::live_hook(live.hook.as_ref()));
+        let own = is_own(table, wanted.name);
+        let (wanted_hook, found) = (describe::hook(wanted.hook), describe::live_hook(live.hook.as_ref(), own));
         if wanted_hook != found {
             self.mismatch(table, wanted.name, MismatchKind::Hook { wanted: wanted_hook, found });
             self.added.push(Change::AddChain(table, wanted.name, wanted.hook));

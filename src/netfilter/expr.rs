@@ -193,6 +193,8 @@ pub(super) enum Verdict {
     Return,
     /// `NFT_JUMP`
     Jump(Cow<'static, str>),
+    /// `NFT_GOTO`
+    Goto(Cow<'static, str>),
 }
 
 /// The set of a lookup.
@@ -219,10 +221,10 @@ impl Expr {
         matches!(self, Self::Match(_) | Self::Target(_))
     }
 
-    /// The chain that the expression jumps to, if it is a jump.
+    /// The chain that the expression jumps to, or goes to without return.
     pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
-            Self::Verdict(Verdict::Jump(chain)) => Some(chain),
+            Self::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) => Some(chain),
             _ => None,
         }
     }

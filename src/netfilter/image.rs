@@ -128,11 +128,15 @@ impl Body {
         }
     }
 
-    /// Returns the chain that the rule jumps to; for a saved line its target, even if that is no chain.
+    /// Returns the chain that the rule jumps to, or goes to without return; for a saved line its target, even if that is no
+    /// chain.
     pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
             Self::Exprs(exprs) => exprs.iter().find_map(Expr::jumps_to),
-            Self::Saved(line) => line.rsplit_once(" -j ").and_then(|(_, target)| target.split(' ').next()),
+            Self::Saved(line) => {
+                let (_, target) = line.rsplit_once(" -j ").or_else(|| line.rsplit_once(" -g "))?;
+                target.split(' ').next()
+            }
         }
     }
 }

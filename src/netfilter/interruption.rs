@@ -1,14 +1,15 @@
-//! Finds the places at which traffic no longer reaches a redirecting rule: a missing jump to one of Istio's chains, and a
-//! chain that no longer redirects.
+//! Finds the places at which traffic no longer reaches a redirecting rule: a hook that does not lead to one of Istio's
+//! chains, and a chain that no longer redirects.
 //!
-//! The pod's settings may have changed since its rules were added, and another version may have added them. A place is
-//! therefore named only if every setting needs it, or if the rest of it shows that it was complete. Pure.
+//! The pod's settings may have changed since its rules were added, and another version or program may have added them. A
+//! place is therefore named only if every setting needs it, or if a chain shows that it was there. Which way packets take
+//! from a hook to a chain does not matter. Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::expr::Expr;
-use super::image::{Body, Chain, Image, Table, TableFamily, TableId, is_own};
-use super::live::{Live, LiveChain, LiveTable};
+use super::image::{Body, Chain, Image, PREROUTING, Table, TableFamily, TableId, is_own};
+use super::live::{Live, LiveChain, LiveTable, names_family};
 use super::mismatch::{Mismatch, MismatchKind};
 use crate::rules::Family;
 
@@ -18,9 +19,15 @@ pub(super) fn find(wanted: &Image<'_>, always: &Image<'_>, family: Family, live:
     for table in wanted.tables.iter().filter(|table| covers(table.id, family)) {
         let there = live.tables.iter().find(|live| live.id.name == table.id.name && covers(live.id, family));
         let always = always.tables.iter().find(|always| always.id == table.id);
-        found.extend(there.filter(|live| live.dormant).map(|live| Mismatch::new(live.id, "", MismatchKind::Dormant)));
-        found.extend(missing_jumps(table, always, there));
-        found.extend(there.into_iter().flat_map(|live| idle_chains(table, live)));
+        let pair = Pair {
+            wanted: table,
+            desired: Graph::of_wanted(table, family),
+            live: there,
+            observed: there.map(|live| Graph::of_live(live, family)).unwrap_or_default(),
+        };
+        found.extend(pair.dormant());
+        found.extend(pair.missing_jumps(always));
+        found.extend(pair.idle_chains());
     }
     found
 }
@@ -30,39 +37,75 @@ fn covers(table: TableId, family: Family) -> bool {
     [TableFamily::Inet, family.into()].contains(&table.family)
 }
 
-/// Finds desired jumps from a hook to a redirecting chain that the kernel lacks.
-fn missing_jumps(wanted: &Table<'_>, always: Option<&Table<'_>>, live: Option<&LiveTable>) -> Vec<Mismatch> {
-    let (desired, observed) = (Bodies::of_wanted(wanted), live.map(Bodies::of_live));
-    let mut found = Vec::new();
-    for hook in wanted.chains.iter().filter(|chain| is_hook(wanted.id, chain)) {
-        let is_present = |to: &str| live.is_some_and(|live| entrances(live, hook).any(|chain| jumps(chain, to)));
-        let is_always = |to: &str| {
-            let same = always.into_iter().flat_map(|table| &table.chains).find(|chain| chain.name == hook.name);
-            same.is_some_and(|chain| targets(chain).any(|target| target == to))
-        };
-        let was_complete = |to: &str| observed.as_ref().is_some_and(|observed| observed.reach_redirect(to));
-        let jumped: BTreeSet<&str> = targets(hook).filter(|to| desired.reach_redirect(to)).collect();
-        for to in jumped.into_iter().filter(|to| !is_present(to) && (is_always(to) || was_complete(to))) {
-            found.push(Mismatch::new(wanted.id, hook.name, MismatchKind::NoJump { to: to.to_owned() }));
-        }
-    }
-    found
+/// A desired table and the observed one of the same name, with their rules for one family.
+struct Pair<'a> {
+    wanted: &'a Table<'a>,
+    desired: Graph<'a>,
+    live: Option<&'a LiveTable>,
+    observed: Graph<'a>,
 }
 
-/// Finds chains to which a rule jumps in the kernel, and which redirect nothing there, although they should.
-fn idle_chains(wanted: &Table<'_>, live: &LiveTable) -> Vec<Mismatch> {
-    let (desired, observed) = (Bodies::of_wanted(wanted), Bodies::of_live(live));
-    let is_idle = |chain: &&Chain<'_>| {
-        let is_jumped_to = live.chains.iter().any(|from| jumps(from, chain.name));
-        let redirects_itself = chain.rules.iter().any(|rule| redirects(&rule.body));
-        let redirects_live = match redirects_itself {
-            true => observed.rules(chain.name).any(redirects),
-            false => observed.reach_redirect(chain.name),
+impl<'a> Pair<'a> {
+    /// A table that the kernel skips, if it should redirect.
+    fn dormant(&self) -> Option<Mismatch> {
+        let live = self.live.filter(|live| live.dormant)?;
+        let redirects = self.wanted.chains.iter().any(|chain| self.desired.redirects(chain.name));
+        redirects.then(|| Mismatch::new(live.id, "", MismatchKind::Dormant))
+    }
+
+    /// Finds redirecting chains to which packets of a hook no longer come.
+    fn missing_jumps(&self, always: Option<&Table<'_>>) -> Vec<Mismatch> {
+        let mut found = Vec::new();
+        for hook in self.wanted.chains.iter().filter(|chain| is_hook(self.wanted.id, chain)) {
+            let entrances = self.live.into_iter().flat_map(|live| entrances(live, hook));
+            let reached = self.observed.reach(entrances.map(|chain| chain.name.as_str()));
+            let is_always = |to: &str| {
+                let same = always.into_iter().flat_map(|table| &table.chains).find(|chain| chain.name == hook.name);
+                same.is_some_and(|chain| chain.rules.iter().any(|rule| rule.body.jumps_to() == Some(to)))
+            };
+            let jumped: BTreeSet<&str> = self.desired.next(hook.name).filter(|to| self.desired.reaches(to)).collect();
+            for to in jumped.into_iter().filter(|to| is_always(to) || self.was_reached(to)) {
+                if !self.is_reached(to, &reached) {
+                    found.push(Mismatch::new(self.wanted.id, hook.name, MismatchKind::NoJump { to: to.to_owned() }));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether packets that reach these chains come to the chain `to`, or to a chain that has taken its place.
+    fn is_reached(&self, to: &str, reached: &Reached<'_>) -> bool {
+        match reached {
+            Reached::All => true,
+            Reached::Chains(chains) if self.observed.has(to) => chains.contains(to),
+            Reached::Chains(chains) => {
+                let intended = self.desired.reach([to]);
+                let replaces = |chain: &str| !self.desired.has(chain) || intended.contains(chain);
+                chains
+                    .iter()
+                    .any(|chain| is_own(self.wanted.id, chain) && replaces(chain) && self.observed.redirects(chain))
+            }
+        }
+    }
+
+    /// Whether the chain shows that packets came to it once: it redirects, and nothing leads to it. A chain that has the
+    /// redirecting rule itself is there with every setting, and shows nothing.
+    fn was_reached(&self, to: &str) -> bool {
+        self.observed.reaches(to) && !self.observed.is_led_to(to) && !self.desired.is_last(to)
+    }
+
+    /// Finds chains to which a rule leads, and which redirect nothing, although they should.
+    fn idle_chains(&self) -> Vec<Mismatch> {
+        let is_idle = |chain: &&Chain<'_>| {
+            let redirects_live = match self.desired.is_last(chain.name) {
+                true => self.observed.redirects(chain.name),
+                false => self.observed.reaches(chain.name),
+            };
+            self.observed.led_to.contains(chain.name) && !redirects_live && self.desired.reaches(chain.name)
         };
-        is_jumped_to && !redirects_live && desired.reach_redirect(chain.name)
-    };
-    let idle = wanted.chains.iter().filter(|chain| is_own(wanted.id, chain.name)).filter(is_idle);
-    idle.map(|chain| Mismatch::new(wanted.id, chain.name, MismatchKind::Idle)).collect()
+        let own = self.wanted.chains.iter().filter(|chain| is_own(self.wanted.id, chain.name));
+        own.filter(is_idle).map(|chain| Mismatch::new(self.wanted.id, chain.name, MismatchKind::Idle)).collect()
+    }
 }
 
 /// Whether packets enter the table through the chain. Chains of iptables-legacy have no hook here.
@@ -78,14 +121,6 @@ fn entrances<'l>(live: &'l LiveTable, wanted: &Chain<'_>) -> impl Iterator<Item 
         (None, None) => chain.name == name,
         _ => false,
     })
-}
-
-fn targets<'c>(chain: &'c Chain<'_>) -> impl Iterator<Item = &'c str> {
-    chain.rules.iter().filter_map(|rule| rule.body.jumps_to())
-}
-
-fn jumps(chain: &LiveChain, to: &str) -> bool {
-    chain.rules.iter().any(|rule| rule.body.jumps_to() == Some(to))
 }
 
 /// Whether the rule passes packets to the proxy.
@@ -121,40 +156,127 @@ impl Live {
         let own = self.tables.iter().flat_map(|t| t.chains.iter().filter(|chain| is_own(t.id, &chain.name)));
         own.flat_map(|chain| &chain.rules).any(|rule| assigns(&rule.body))
     }
+
+    /// Whether packets of a family that enter the netns can reach a rule that redirects them.
+    pub fn redirects_inbound(&self, family: Family) -> bool {
+        let is_entrance = |chain: &&LiveChain| match &chain.hook {
+            Some(hook) => hook.number == PREROUTING,
+            None => chain.name == "PREROUTING",
+        };
+        self.tables.iter().filter(|table| covers(table.id, family)).any(|table| {
+            let observed = Graph::of_live(table, family);
+            table.chains.iter().filter(is_entrance).any(|chain| observed.reaches(&chain.name))
+        })
+    }
 }
 
-/// The rules of each chain of a table, desired or observed. A pod may have any number of chains.
-struct Bodies<'a>(HashMap<&'a str, Vec<&'a Body>>);
+/// The rules of a table for packets of one family, desired or observed. A pod may have any number of chains.
+#[derive(Default)]
+struct Graph<'a> {
+    rules: HashMap<&'a str, Vec<&'a Body>>,
+    /// The chains to which a rule leads.
+    led_to: HashSet<&'a str>,
+    /// Whether a rule leads to chains that a map names.
+    has_map: bool,
+}
 
-impl<'a> Bodies<'a> {
-    fn of_wanted(table: &'a Table<'_>) -> Self {
+/// The chains to which packets come.
+enum Reached<'a> {
+    /// Any, because a map decides.
+    All,
+    Chains(HashSet<&'a str>),
+}
+
+impl Reached<'_> {
+    fn contains(&self, chain: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Chains(chains) => chains.contains(chain),
+        }
+    }
+}
+
+impl<'a> Graph<'a> {
+    fn of_wanted(table: &'a Table<'_>, family: Family) -> Self {
         let bodies = |chain: &'a Chain<'_>| chain.rules.iter().map(|rule| &rule.body).collect();
-        Self(table.chains.iter().map(|chain| (chain.name, bodies(chain))).collect())
+        Self::new(table.chains.iter().map(|chain| (chain.name, bodies(chain))), family)
     }
 
-    fn of_live(table: &'a LiveTable) -> Self {
+    fn of_live(table: &'a LiveTable, family: Family) -> Self {
         let bodies = |chain: &'a LiveChain| chain.rules.iter().map(|rule| &rule.body).collect();
-        Self(table.chains.iter().map(|chain| (chain.name.as_str(), bodies(chain))).collect())
+        Self::new(table.chains.iter().map(|chain| (chain.name.as_str(), bodies(chain))), family)
     }
 
-    fn rules(&self, chain: &str) -> impl Iterator<Item = &'a Body> {
-        self.0.get(chain).map(Vec::as_slice).unwrap_or_default().iter().copied()
+    fn new(chains: impl Iterator<Item = (&'a str, Vec<&'a Body>)>, family: Family) -> Self {
+        let other = match family {
+            Family::V4 => TableFamily::Ip6,
+            Family::V6 => TableFamily::Ip,
+        };
+        let mut graph = Self::default();
+        for (name, mut bodies) in chains {
+            bodies.retain(|body| !names_family(body, other));
+            graph.led_to.extend(bodies.iter().filter_map(|body| body.jumps_to()));
+            graph.has_map |= bodies.iter().any(|body| is_map(body));
+            graph.rules.insert(name, bodies);
+        }
+        graph
+    }
+
+    fn has(&self, chain: &str) -> bool {
+        self.rules.contains_key(chain)
+    }
+
+    fn is_led_to(&self, chain: &str) -> bool {
+        self.has_map || self.led_to.contains(chain)
+    }
+
+    fn bodies(&self, chain: &str) -> &[&'a Body] {
+        self.rules.get(chain).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The chains to which the chain's rules lead.
+    fn next(&self, chain: &str) -> impl Iterator<Item = &'a str> {
+        self.bodies(chain).iter().filter_map(|body| body.jumps_to())
+    }
+
+    /// Whether a rule of the chain redirects.
+    fn redirects(&self, chain: &str) -> bool {
+        self.bodies(chain).iter().any(|body| redirects(body))
+    }
+
+    /// Whether the chain has the redirecting rule itself, and leads to no other chain.
+    fn is_last(&self, chain: &str) -> bool {
+        self.redirects(chain) && !self.next(chain).any(|next| self.has(next))
     }
 
     /// Whether a packet in the chain can reach a rule that redirects it.
-    fn reach_redirect(&self, chain: &str) -> bool {
-        let (mut seen, mut next) = (HashSet::new(), vec![chain]);
+    fn reaches(&self, chain: &str) -> bool {
+        match self.reach([chain]) {
+            Reached::All => true,
+            Reached::Chains(chains) => chains.iter().any(|chain| self.redirects(chain)),
+        }
+    }
+
+    /// Returns the chains to which packets in these chains come, with these.
+    fn reach<'c>(&self, from: impl IntoIterator<Item = &'c str>) -> Reached<'c>
+    where
+        'a: 'c,
+    {
+        let (mut seen, mut next) = (HashSet::new(), from.into_iter().collect::<Vec<&'c str>>());
         while let Some(chain) = next.pop() {
             if !seen.insert(chain) {
                 continue;
             }
-            for body in self.rules(chain) {
-                if redirects(body) {
-                    return true;
-                }
-                next.extend(body.jumps_to());
+            if self.bodies(chain).iter().any(|body| is_map(body)) {
+                return Reached::All;
             }
+            next.extend(self.next(chain));
         }
-        false
+        Reached::Chains(seen)
     }
+}
+
+/// Whether the rule's verdict is from a map (`vmap`): a lookup that is none in a set.
+fn is_map(body: &Body) -> bool {
+    body.exprs().iter().any(|expr| matches!(expr, Expr::Other { name, .. } if name == "lookup"))
 }

@@ -3,6 +3,8 @@
 //! A fresh netns needs one dump. All tables, chains and rules are of one generation of the ruleset: if the ruleset
 //! changes in between, reading starts again.
 
+use std::collections::HashMap;
+
 use super::expr::{Expr, Meta, Op, Set, Value};
 use super::image::{Body, TableFamily, TableId, family_header, is_own};
 use super::uapi::*;
@@ -40,6 +42,12 @@ impl Live {
     pub fn is_programmed(&self) -> bool {
         let own = |t: &LiveTable| t.chains.iter().any(|c| is_own(t.id, &c.name));
         self.tables.iter().any(own)
+    }
+
+    /// Whether the netns has chains or rules of Istio for IPv6.
+    pub fn holds_ipv6(&self) -> bool {
+        let own = |table: &LiveTable| table.chains.iter().any(|chain| is_own(table.id, &chain.name));
+        self.covers_ipv6() || self.tables.iter().any(|table| table.id.family == TableFamily::Ip6 && own(table))
     }
 
     /// Whether Istio's rules redirect IPv6.
@@ -134,7 +142,7 @@ pub(super) fn observe(backend: Backend, socket: &mut Socket) -> Result<Live, Err
 
 /// Returns none if the ruleset changed during the read.
 fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error> {
-    let mut reader = Reader { live: Live::fresh(backend), generation: None, steady: true };
+    let mut reader = Reader { live: Live::fresh(backend), places: HashMap::new(), generation: None, steady: true };
     reader.dump(socket, "listing tables", NFT_MSG_GETTABLE, |_| (), Reader::table)?;
     if reader.live.tables.is_empty() {
         return Ok(reader.steady.then_some(reader.live));
@@ -175,6 +183,8 @@ fn attr<'a>(message: &Message<'a>, kind: u16) -> Result<Option<Attr<'a>>, Malfor
 
 struct Reader {
     live: Live,
+    /// The position of each chain in its table. A pod may have any number of chains.
+    places: HashMap<TableId, HashMap<String, usize>>,
     /// The lower half of the generation, from `nfgenmsg.res_id`.
     generation: Option<[u8; 2]>,
     /// Whether all messages so far are of one generation.
@@ -246,7 +256,9 @@ impl Reader {
         }
         let hook = place.map(|(number, priority)| LiveHook { kind: kind.to_owned(), number, priority, accepts });
         if let Some(table) = self.find(family, table) {
+            let (id, place) = (table.id, table.chains.len());
             table.chains.push(LiveChain { name: name.to_owned(), hook, rules: Vec::new() });
+            self.places.entry(id).or_default().insert(name.to_owned(), place);
         }
         Ok(())
     }
@@ -263,14 +275,15 @@ impl Reader {
                 _ => (),
             }
         }
-        let chain = self.find(family, table).and_then(|t| t.chains.iter_mut().find(|c| c.name == chain));
+        let place = table_id(self.live.backend, family, table).and_then(|id| self.places.get(&id)?.get(chain).copied());
+        let chain = place.and_then(|place| self.find(family, table)?.chains.get_mut(place));
         if let Some(chain) = chain {
             chain.rules.push(LiveRule { handle, body: Body::Exprs(wire::read_all(list)?) });
         }
         Ok(())
     }
 
-    /// Replaces the names of anonymous sets by their ports.
+    /// Replaces the names of anonymous sets by their ports. Istio's rules use no other sets.
     fn sets(&mut self, socket: &mut Socket) -> Result<(), Error> {
         for table in &mut self.live.tables {
             let rules = table.chains.iter_mut().flat_map(|c| &mut c.rules);
@@ -281,6 +294,9 @@ impl Reader {
             for expr in exprs {
                 let Expr::Lookup { set, .. } = expr else { continue };
                 let Set::Named(name) = set else { continue };
+                if !name.starts_with(ANONYMOUS) {
+                    continue;
+                }
                 if let Some(ports) = elements(socket, table.id, name)? {
                     *set = Set::Ports(ports);
                 }
@@ -289,6 +305,9 @@ impl Reader {
         Ok(())
     }
 }
+
+/// The start of the names that the kernel gives to anonymous sets, each of which belongs to one rule.
+const ANONYMOUS: &str = "__set";
 
 /// Reads hook number and priority.
 fn place_of(hook: Attr<'_>) -> Result<(u32, i32), Malformed> {

@@ -57,6 +57,7 @@ impl<'a> Printer<'a> {
                     Verdict::Accept => "-j ACCEPT".to_owned(),
                     Verdict::Return => "-j RETURN".to_owned(),
                     Verdict::Jump(chain) => format!("-j {chain}"),
+                    Verdict::Goto(chain) => format!("-g {chain}"),
                 });
             }
             Expr::Redirect => self.target = self.constant().map(|v| format!("-j REDIRECT --to-ports {}", port(v))),

@@ -81,6 +81,7 @@ pub(super) const NFTA_VERDICT_CHAIN: u16 = 2;
 pub(super) const NF_DROP: u32 = 0;
 pub(super) const NF_ACCEPT: u32 = 1;
 pub(super) const NFT_JUMP: u32 = -3_i32 as u32;
+pub(super) const NFT_GOTO: u32 = -4_i32 as u32;
 pub(super) const NFT_RETURN: u32 = -5_i32 as u32;
 
 pub(super) const NFT_REG_VERDICT: u32 = 0;

@@ -119,11 +119,14 @@ fn write_verdict(verdict: &Verdict, w: &mut Writer) {
         Verdict::Drop => w.u32_be(NFTA_VERDICT_CODE, NF_DROP),
         Verdict::Accept => w.u32_be(NFTA_VERDICT_CODE, NF_ACCEPT),
         Verdict::Return => w.u32_be(NFTA_VERDICT_CODE, NFT_RETURN),
-        Verdict::Jump(chain) => {
-            w.u32_be(NFTA_VERDICT_CODE, NFT_JUMP);
-            w.text(NFTA_VERDICT_CHAIN, chain);
-        }
+        Verdict::Jump(chain) => write_transfer(NFT_JUMP, chain, w),
+        Verdict::Goto(chain) => write_transfer(NFT_GOTO, chain, w),
     }
+}
+
+fn write_transfer(code: u32, chain: &str, w: &mut Writer) {
+    w.u32_be(NFTA_VERDICT_CODE, code);
+    w.text(NFTA_VERDICT_CHAIN, chain);
 }
 
 fn write_lookup(set: &Set, negated: bool, w: &mut Writer, sets: &mut SetIds) {
@@ -302,6 +305,7 @@ fn verdict(f: &Fields<'_>) -> Option<Verdict> {
         (NF_ACCEPT, None) => Some(Verdict::Accept),
         (NFT_RETURN, None) => Some(Verdict::Return),
         (NFT_JUMP, Some(chain)) => Some(Verdict::Jump(Cow::Owned(chain.text().ok()?.to_owned()))),
+        (NFT_GOTO, Some(chain)) => Some(Verdict::Goto(Cow::Owned(chain.text().ok()?.to_owned()))),
         _ => None,
     }
 }

@@ -119,6 +119,11 @@ impl Routes {
         filter(self.entries(), |entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
     }
 
+    /// Returns the entries that the netns has.
+    pub fn present(&self) -> Result<Vec<Entry>, Error> {
+        filter(self.entries(), |entry, rtnl| Ok(!entry.found(rtnl)?.is_empty()))
+    }
+
     fn entries(&self) -> Vec<Entry> {
         let families = [Some(Family::V4), self.ipv6.then_some(Family::V6)].into_iter().flatten();
         let marked = self.marked.map(|route| families.flat_map(move |family| route.entries(family)));

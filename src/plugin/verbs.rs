@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
-use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
+use crate::cni::{self, Command, IptablesBinary, NetConf, Target, reply};
 use crate::contract;
 use crate::converge::{self, Checked, Desired, OnDifference, View};
 use crate::diagnostics::{Documented as _, Level};
@@ -74,7 +74,8 @@ fn verified(pod: &PodName, checked: &Checked, log: &mut Log) {
     if checked.differences.is_empty() {
         return log.verdict(Level::Info, "pod verified", &[("verdict", "verified".into()), log.elapsed()]);
     }
-    let message = format!("pod {pod} is redirected, but not as intended: {}", converge::list(&checked.differences));
+    let message =
+        format!("the redirection of pod {pod} differs from the intended one: {}", converge::list(&checked.differences));
     let fields = [("verdict", "verified".into()), ("reason", contract::DIFFERS.into()), log.elapsed()];
     log.verdict(Level::Warn, &message, &fields);
 }
@@ -88,6 +89,16 @@ fn unverified(error: &Error, log: &mut Log) {
         log.elapsed(),
     ];
     log.verdict(Level::Warn, "the pod's redirection could not be verified", &fields);
+}
+
+/// CHECK, STATUS or GC with a setting that this version does not know: only ADD needs the settings.
+pub(super) fn unknown_setting(command: Command, error: &Error, log: &mut Log) -> String {
+    log.label("cmd", command.to_string());
+    match command {
+        Command::Check => unverified(error, log),
+        _ => log.line(Level::Warn, "the chain entry has an invalid setting", &[("error", error.to_string().into())]),
+    }
+    String::new()
 }
 
 fn skipped(reason: SkipReason, log: &mut Log) {

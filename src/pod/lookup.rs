@@ -107,8 +107,8 @@ pub enum ApiMiss {
 
 /// Neither the agent nor the API server returned the pod. The text has the reasons of the last round.
 #[derive(Debug, thiserror::Error)]
-#[error("pod {pod}{} could not be looked up, after {attempts} attempts in {:.1} s: {agent}; {api}",
-    .uid.as_ref().map(|uid| format!(" (UID {uid})")).unwrap_or_default(), .elapsed.as_secs_f64())]
+#[error("pod {pod}{} could not be looked up, after {} in {:.1} s: {agent}; {api}",
+    .uid.as_ref().map(|uid| format!(" (UID {uid})")).unwrap_or_default(), rounds(*.attempts), .elapsed.as_secs_f64())]
 pub struct Error {
     pub pod: PodName,
     /// The UID that the runtime passed.
@@ -118,6 +118,10 @@ pub struct Error {
     pub elapsed: Duration,
     pub agent: Box<AgentMiss>,
     pub api: Box<ApiMiss>,
+}
+
+fn rounds(number: u32) -> String {
+    format!("{number} attempt{}", if number == 1 { "" } else { "s" })
 }
 
 impl Error {

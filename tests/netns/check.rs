@@ -5,6 +5,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use test_support::netns::trial;
 
+use crate::backends::WITHOUT_SBIN;
 use crate::plugin::{Pod, injected};
 
 const TOOLS: &[&str] =
@@ -20,6 +21,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("check/rules_of_other_settings_pass", TOOLS, edited),
         trial("check/rules_of_another_version_pass", TOOLS, other_version),
         trial("check/foreign_rules_pass", TOOLS, foreign),
+        trial("check/another_way_to_the_same_chains_passes/iptables", TOOLS, other_ways),
+        trial("check/another_way_to_the_same_chains_passes/nftables", TOOLS, other_ways_of_nftables),
+        trial("check/an_ipv6_address_that_appears_later_passes", TOOLS, late_ipv6),
+        trial("check/legacy_tables_that_cannot_be_read_pass", TOOLS, unreadable),
+        trial("check/an_unknown_setting_passes", TOOLS, unknown_setting),
+        trial("check/any_number_of_differences_is_reported", TOOLS, many),
         trial("check/a_pod_that_cannot_be_looked_up_passes", TOOLS, unknown),
         trial("check/an_annotation_that_became_invalid_passes", TOOLS, invalid),
     ]
@@ -42,7 +49,7 @@ fn is_named(conf: &Value, annotations: &Value, rows: &[(&[&str], &str)]) {
         pod.netns.run(tool, args);
         let message = pod.call("CHECK", conf).error(999);
         assert!(
-            message.contains("shop/web-0 is not redirected any more") && message.contains(named),
+            message.contains("shop/web-0 is not redirected: ") && message.contains(named),
             "{undo:?}: {named:?} is not in {message:?}"
         );
         assert_eq!(pod.call("ADD", conf).code, 0);
@@ -72,7 +79,9 @@ fn iptables(kind: &str) {
 
 fn nftables() {
     let table = ["inet", "istio-proxy-nat"];
-    let rows: [(&[&str], &str); 4] = [
+    let one_family = "flush chain inet istio-proxy-nat output; add rule inet istio-proxy-nat output meta nfproto ipv4 jump istio-output";
+    let rows: [(&[&str], &str); 5] = [
+        (&["nft", one_family], "jumps to istio-output"),
         (&["nft", "flush", "ruleset"], "Istio's rules are missing"),
         (&["nft", "flush", "chain", table[0], table[1], "output"], "jumps to istio-output"),
         (&["nft", "flush", "chain", table[0], table[1], "istio-redirect"], "istio-redirect"),
@@ -83,7 +92,9 @@ fn nftables() {
 
 fn tproxy() {
     let mode = json!({"sidecar.istio.io/interceptionMode": "TPROXY"});
-    let rows: [(&[&str], &str); 5] = [
+    let no_mangle = "flush table ip mangle; delete table ip mangle";
+    let rows: [(&[&str], &str); 6] = [
+        (&["nft", no_mangle], "no rule assigns inbound packets to the proxy, although the IPv4 routing rule"),
         (&["ip", "rule", "del", "fwmark", "1337"], "IPv4 routing rule"),
         (&["ip", "-6", "rule", "del", "fwmark", "1337"], "IPv6 routing rule"),
         (&["ip", "-6", "route", "flush", "table", "133"], "IPv6 route"),
@@ -118,6 +129,8 @@ fn edited() {
         json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": "10.0.0.0/8"}),
         json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": ""}),
         json!({"traffic.sidecar.istio.io/excludeInterfaces": "eth7"}),
+        json!({"istio.io/reroute-virtual-interfaces": "eth8"}),
+        json!({"istio.io/reroute-virtual-interfaces": "eth8", "traffic.sidecar.istio.io/includeOutboundIPRanges": ""}),
     ];
     for conf in [json!({"force_iptables_binary": "nft"}), json!({"native_nftables": true})] {
         for (i, from) in sets.iter().enumerate() {
@@ -169,7 +182,7 @@ fn unknown() {
     let mut other = injected(&json!({}), &env());
     other["uid"] = "uid-2".into();
     for (pod, reason) in [(pod.edited(&other), "uid-2"), (dual_stack(&json!({})).without_agent(), "agent.sock")] {
-        passes(&pod, &json!({}), &[r#""verdict":"unverified","reason":"lookup""#, "after 1 attempts", reason]);
+        passes(&pod, &json!({}), &[r#""verdict":"unverified","reason":"lookup""#, "after 1 attempt in", reason]);
     }
 }
 
@@ -183,4 +196,127 @@ fn invalid() {
     let pod = pod.edited(&injected(&json!({}), &env()));
     pod.netns.run("nft", &["flush", "ruleset"]);
     assert!(pod.call("CHECK", &json!({})).error(999).contains("Istio's rules are missing"));
+}
+
+/// Packets come to Istio's chains by other rules than those that ADD added.
+fn other_ways() {
+    for kind in ["nft", "legacy"] {
+        let conf = json!({ "force_iptables_binary": kind });
+        let tool = format!("iptables-{kind}");
+        let ways: [&[&[&str]]; 3] = [
+            // `goto` instead of a jump.
+            &[&["-D", "OUTPUT", "-j", "ISTIO_OUTPUT"], &["-A", "OUTPUT", "-g", "ISTIO_OUTPUT"]],
+            // A chain in between.
+            &[
+                &["-N", "BEFORE"],
+                &["-D", "PREROUTING", "-p", "tcp", "-j", "ISTIO_INBOUND"],
+                &["-A", "PREROUTING", "-j", "BEFORE"],
+                &["-A", "BEFORE", "-p", "tcp", "-j", "ISTIO_INBOUND"],
+            ],
+            // Another name.
+            &[&["-E", "ISTIO_OUTPUT", "ISTIO_OUT"], &["-E", "ISTIO_IN_REDIRECT", "ISTIO_IN"]],
+        ];
+        for way in ways {
+            let pod = dual_stack(&json!({}));
+            assert_eq!(pod.call("ADD", &conf).code, 0);
+            way.iter().for_each(|args| drop(pod.netns.run(&tool, &[&["-t", "nat"], *args].concat())));
+            passes(&pod, &conf, &[DIFFERS]);
+            // Without the way there is no redirection.
+            pod.netns.run(&tool, &["-t", "nat", "-F", "OUTPUT"]);
+            pod.call("CHECK", &conf).error(999);
+        }
+    }
+}
+
+fn other_ways_of_nftables() {
+    let conf = json!({"native_nftables": true});
+    let ways = [
+        "add rule inet istio-proxy-nat output goto istio-output",
+        "add rule inet istio-proxy-nat output meta nfproto vmap { ipv4 : jump istio-output, ipv6 : jump istio-output }",
+        "add chain inet istio-proxy-nat way; add rule inet istio-proxy-nat way jump istio-output; add rule inet istio-proxy-nat output jump way",
+        "add rule inet istio-proxy-nat output meta nfproto ipv4 jump istio-output; add rule inet istio-proxy-nat output meta nfproto ipv6 jump istio-output",
+        // A table that redirects nothing may be dormant, and packets that are dropped do not pass the proxy by.
+        "add rule inet istio-proxy-nat output jump istio-output; add table inet istio-proxy-raw { flags dormant; }",
+        "add rule inet istio-proxy-nat output jump istio-output; \
+         add chain inet istio-proxy-nat output { type nat hook output priority -100; policy drop; }",
+    ];
+    for way in ways {
+        let pod = dual_stack(&json!({}));
+        assert_eq!(pod.call("ADD", &conf).code, 0);
+        pod.netns.run("nft", &[&format!("flush chain inet istio-proxy-nat output; {way}")]);
+        passes(&pod, &conf, &[DIFFERS]);
+        assert_eq!(pod.call("ADD", &conf).code, 0, "{way}");
+        let check = pod.call("CHECK", &conf);
+        assert!(check.code == 0 && !check.stderr.contains("differs"), "{way}: {check:?}");
+    }
+}
+
+/// The rules of an IPv4 pod remain sufficient when it gets an IPv6 address. Rules that were there for IPv6 do not.
+fn late_ipv6() {
+    for conf in [
+        json!({"force_iptables_binary": "nft"}),
+        json!({"force_iptables_binary": "legacy"}),
+        json!({"native_nftables": true}),
+    ] {
+        let pod = Pod::new(&ADDRESSES[..1]).facts(&injected(&json!({}), &env()));
+        assert_eq!(pod.call("ADD", &conf).code, 0);
+        pod.netns.run("ip", &["addr", "add", ADDRESSES[1], "dev", "eth0", "nodad"]);
+        passes(&pod, &conf, &[DIFFERS, "::6"]);
+        // ADD covers IPv6 now, and from now on it may not be missing.
+        assert_eq!(pod.call("ADD", &conf).code, 0);
+        passes(&pod, &conf, &[r#""verdict":"verified""#]);
+        pod.netns.run("ip", &["-6", "addr", "del", "::6/128", "dev", "lo"]);
+        assert!(pod.call("CHECK", &conf).error(999).contains("::6"));
+    }
+}
+
+/// The tables of iptables-legacy can be read only with its programs. Where these are missing, nobody knows what the tables have.
+fn unreadable() {
+    let pod = dual_stack(&json!({}));
+    assert_eq!(pod.call("ADD", &json!({"force_iptables_binary": "legacy"})).code, 0);
+    let check = pod.call_by("CHECK", &json!({}), |call| call.under(&WITHOUT_SBIN));
+    assert_eq!(check.code, 0, "{check:?}");
+    for text in [r#""verdict":"unverified","reason":"converge""#, "iptables-legacy-save"] {
+        assert!(check.stderr.contains(text), "{text:?} is not in {check:?}");
+    }
+}
+
+/// A chain entry of another version of the installer ends no pod that runs, and not the node's network.
+fn unknown_setting() {
+    let pod = dual_stack(&json!({}));
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    for conf in [
+        json!({"force_iptables_binary": "ebpf"}),
+        json!({"native_nftables": "auto"}),
+        json!({"exclude_namespaces": {}}),
+    ] {
+        passes(
+            &pod,
+            &conf,
+            &[r#""verdict":"unverified","reason":"request""#, conf.as_object().unwrap().keys().next().unwrap()],
+        );
+        assert_ne!(pod.call("ADD", &conf).code, 0, "{conf}");
+    }
+    // What the protocol itself requires is required.
+    assert_ne!(pod.call("CHECK", &json!({"name": 5})).code, 0);
+}
+
+/// Another program may add any number of chains, rules and elements.
+fn many() {
+    use std::fmt::Write as _;
+    let pod = dual_stack(&json!({}));
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    let mut rules = String::from("table ip nat {\n");
+    (0..5_000).for_each(|i| writeln!(rules, "chain ISTIO_{i} {{ return\n}}").unwrap());
+    rules += "set ports { type inet_service; elements = { ";
+    (1..2000).for_each(|port| write!(rules, "{port}, ").unwrap());
+    rules += "65535 } }\nchain foreign {\n";
+    (0..300).for_each(|_| rules += "tcp dport @ports return\n");
+    rules += "}\n}\n";
+    pod.netns.feed("nft", &["-f", "-"], &rules);
+    let check = pod.call("CHECK", &json!({}));
+    assert_eq!(check.code, 0);
+    assert!(check.stderr.contains("and 4980 more"), "{}", &check.stderr[..check.stderr.len().min(2000)]);
+    assert!(check.stderr.len() < 10_000, "{} bytes", check.stderr.len());
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
 }

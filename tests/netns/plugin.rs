@@ -138,7 +138,7 @@ fn add_check_reconcile() {
         .run("iptables-nft", &["-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
     let check = pod.call("CHECK", &json!({}));
     assert_eq!((check.code, check.stdout.as_str()), (0, ""), "{check:?}");
-    for named in ["redirected, but not as intended", "ISTIO_INBOUND", "--dport 15090", r#""reason":"differs""#] {
+    for named in ["differs from the intended one", "ISTIO_INBOUND", "--dport 15090", r#""reason":"differs""#] {
         assert!(check.stderr.contains(named), "{named}: {check:?}");
     }
     let third = pod.call("ADD", &json!({}));

@@ -27,6 +27,7 @@ fn expr() -> impl Strategy<Value = Expr> {
         Just(Verdict::Accept),
         Just(Verdict::Return),
         "[a-zA-Z_-]{1,30}".prop_map(|chain| Verdict::Jump(chain.into())),
+        "[a-zA-Z_-]{1,30}".prop_map(|chain| Verdict::Goto(chain.into())),
     ];
     let name = "[a-z_]{1,30}".prop_map(Set::Named);
     prop_oneof![

@@ -11,6 +11,7 @@ use super::expr::Expr;
 use super::image::{Body, Chain, Image, PREROUTING, Table, TableFamily, TableId, is_own};
 use super::live::{Live, LiveChain, LiveTable, names_family};
 use super::mismatch::{Mismatch, MismatchKind};
+use super::wire;
 use crate::rules::Family;
 
 /// Returns the interruptions of one family's traffic. `always` has the rules that every setting needs.
@@ -276,7 +277,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Whether the rule's verdict is from a map (`vmap`): a lookup that is none in a set.
+/// Whether the rule's verdict is from a map, whose elements are not read.
 fn is_map(body: &Body) -> bool {
-    body.exprs().iter().any(|expr| matches!(expr, Expr::Other { name, .. } if name == "lookup"))
+    body.exprs().iter().any(wire::is_verdict_map)
 }

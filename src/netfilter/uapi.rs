@@ -105,6 +105,7 @@ pub(super) const NFTA_CMP_DATA: u16 = 3;
 
 pub(super) const NFTA_LOOKUP_SET: u16 = 1;
 pub(super) const NFTA_LOOKUP_SREG: u16 = 2;
+pub(super) const NFTA_LOOKUP_DREG: u16 = 3;
 pub(super) const NFTA_LOOKUP_SET_ID: u16 = 4;
 pub(super) const NFTA_LOOKUP_FLAGS: u16 = 5;
 pub(super) const NFT_LOOKUP_F_INV: u32 = 1;

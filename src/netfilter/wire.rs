@@ -274,6 +274,13 @@ fn ct(f: &Fields<'_>) -> Option<Expr> {
     }
 }
 
+/// Whether the expression takes the rule's verdict from a map (`vmap`).
+pub(super) fn is_verdict_map(expr: &Expr) -> bool {
+    let Expr::Other { name, body } = expr else { return false };
+    let fields = Fields::read(body).ok().flatten();
+    name == "lookup" && fields.is_some_and(|fields| fields.is(NFTA_LOOKUP_DREG, NFT_REG_VERDICT).is_some())
+}
+
 fn lookup(f: &Fields<'_>) -> Option<Expr> {
     let without_flags = [NFTA_LOOKUP_SET, NFTA_LOOKUP_SREG];
     if !(f.are(&without_flags) || f.are(&[NFTA_LOOKUP_SET, NFTA_LOOKUP_SREG, NFTA_LOOKUP_FLAGS])) {

@@ -80,8 +80,10 @@ fn iptables(kind: &str) {
 fn nftables() {
     let table = ["inet", "istio-proxy-nat"];
     let one_family = "flush chain inet istio-proxy-nat output; add rule inet istio-proxy-nat output meta nfproto ipv4 jump istio-output";
-    let rows: [(&[&str], &str); 5] = [
+    let mark_map = "flush chain inet istio-proxy-nat output; add rule inet istio-proxy-nat output meta mark set meta l4proto map { tcp : 1 }";
+    let rows: [(&[&str], &str); 6] = [
         (&["nft", one_family], "jumps to istio-output"),
+        (&["nft", mark_map], "jumps to istio-output"),
         (&["nft", "flush", "ruleset"], "Istio's rules are missing"),
         (&["nft", "flush", "chain", table[0], table[1], "output"], "jumps to istio-output"),
         (&["nft", "flush", "chain", table[0], table[1], "istio-redirect"], "istio-redirect"),
@@ -223,7 +225,8 @@ fn other_ways() {
             passes(&pod, &conf, &[DIFFERS]);
             // Without the way there is no redirection.
             pod.netns.run(&tool, &["-t", "nat", "-F", "OUTPUT"]);
-            pod.call("CHECK", &conf).error(999);
+            let message = pod.call("CHECK", &conf).error(999);
+            assert!(message.contains("OUTPUT of IPv4 table nat jumps to ISTIO_OUTPUT"), "{way:?}: {message}");
         }
     }
 }
@@ -285,20 +288,20 @@ fn unreadable() {
 fn unknown_setting() {
     let pod = dual_stack(&json!({}));
     assert_eq!(pod.call("ADD", &json!({})).code, 0);
-    for conf in [
-        json!({"force_iptables_binary": "ebpf"}),
-        json!({"native_nftables": "auto"}),
-        json!({"exclude_namespaces": {}}),
-    ] {
-        passes(
-            &pod,
-            &conf,
-            &[r#""verdict":"unverified","reason":"request""#, conf.as_object().unwrap().keys().next().unwrap()],
-        );
-        assert_ne!(pod.call("ADD", &conf).code, 0, "{conf}");
+    let settings = [
+        ("force_iptables_binary", json!("ebpf"), 7),
+        ("native_nftables", json!("auto"), 6),
+        ("exclude_namespaces", json!({}), 6),
+    ];
+    for (key, value, code) in settings {
+        let conf = json!({ key: value });
+        passes(&pod, &conf, &[r#""verdict":"unverified","reason":"request""#, key]);
+        let message = pod.call("ADD", &conf).error(code);
+        assert!(message.contains(key), "{message}");
     }
     // What the protocol itself requires is required.
-    assert_ne!(pod.call("CHECK", &json!({"name": 5})).code, 0);
+    let message = pod.call("CHECK", &json!({"name": 5})).error(6);
+    assert!(message.contains("name"), "{message}");
 }
 
 /// Another program may add any number of chains, rules and elements.

@@ -45,6 +45,7 @@ mod status_port;
 mod subject;
 mod unions;
 mod unused;
+mod unused_values;
 mod user_volumes;
 mod values;
 

@@ -1,8 +1,9 @@
-//! Checks the warnings about unused annotations against the text of Istio's templates, over the corpus.
+//! Checks the warnings about unused annotations, and about values that nothing reads, against Istio's templates, over the
+//! corpus.
 
 use std::path::Path;
 
-use istio_cni::inject::istio::{InjectionOutcome, Request};
+use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Request, Settings, Values};
 use istio_cni::inject::yaml;
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
@@ -20,7 +21,43 @@ pub(crate) fn trials(corpus: &Path) -> Vec<Trial> {
     if !folder.exists() {
         return vec![tier::without_corpus("unused annotations", &folder)];
     }
-    vec![Trial::test("only annotations that no template of Istio reads are warned about", move || warned(&folder))]
+    let settings = corpus.join("settings");
+    vec![
+        Trial::test("only annotations that no template of Istio reads are warned about", move || warned(&folder)),
+        Trial::test("only values that no template of Istio reads are warned about", move || values(&settings)),
+    ]
+}
+
+/// Checks that Istio's own values have no warning with Istio's templates and the built-in ones, and that those with
+/// typing errors have one.
+fn values(folder: &Path) -> Result<(), Failed> {
+    const MISSPELT: [&str; 3] =
+        ["/global/proxy/loglevel", "/global/proxy_init/resources", "/sidecarInjectorWebhook/rewriteAppHTTPProbes"];
+    let mut all = 0;
+    for dir in std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())) {
+        let (config, mut values) = (read(&dir, "config.yaml")?, yaml::value(&read(&dir, "values.json")?)?);
+        let warnings = |settings, values: &Value| -> Result<Vec<String>, Failed> {
+            let config = BuiltIn::default().config()?;
+            Ok(Config { settings, values: Values::parse(&values.to_string())?, ..config }.warnings().collect())
+        };
+        for settings in [Settings::parse(&config, None)?, BuiltIn::settings()?] {
+            let found = warnings(settings, &values)?;
+            if !found.is_empty() {
+                return Err(format!("{}: {found:?}", dir.display()).into());
+            }
+        }
+        for path in MISSPELT {
+            let (parent, key) = path.rsplit_once('/').ok_or("a path")?;
+            values.pointer_mut(parent).and_then(Value::as_object_mut).ok_or(parent)?.insert(key.to_owned(), 1.into());
+        }
+        let found = warnings(Settings::parse(&config, None)?, &values)?;
+        let names = MISSPELT.map(|path| path[1..].replace('/', ".")).join(", ");
+        if found != [format!("values that neither a template nor the injector reads: {names}")] {
+            return Err(format!("{}: {found:?}", dir.display()).into());
+        }
+        all += 1;
+    }
+    (all > 0).then_some(()).ok_or_else(|| "there are no settings".into())
 }
 
 fn warned(folder: &Path) -> Result<(), Failed> {

@@ -2,8 +2,8 @@
 
 use super::mesh::Mesh;
 use super::settings::Settings;
-use super::unused;
 use super::values::Values;
+use super::{unused, unused_values};
 
 /// The platform of the cluster, if injection depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +34,7 @@ impl Config {
     /// Returns the warnings for the log about parts of the configuration that are ignored.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let unknown = unused::listed(&self.mesh.unknown, "fields of the mesh configuration that Istio does not have");
-        self.settings.warnings.iter().cloned().chain(unknown)
+        let unread = unused_values::warning(&self.settings, &self.values.raw);
+        self.settings.warnings.iter().cloned().chain(unknown).chain(unread)
     }
 }

@@ -126,6 +126,8 @@ pub(super) struct Reads {
     all_fields: bool,
     /// Whether the agent in the pod can read the annotations.
     has_volume: bool,
+    /// The members of `.Values` that the template reads; `None` if it may read any.
+    values: Option<gotemplate::Paths>,
 }
 
 impl Reads {
@@ -139,6 +141,7 @@ impl Reads {
             all_annotations: is_unknown || is_whole("Annotations") || is_whole("ObjectMeta"),
             all_fields: is_unknown || is_whole("ProxyConfig"),
             has_volume: template.source().contains(VOLUME),
+            values: (!is_unknown).then(|| template.paths("Values")),
             names,
         }
     }
@@ -151,6 +154,16 @@ impl Reads {
     /// Leaves out the annotations that the agent reads from a volume, which the pods of the configuration do not have.
     pub(super) fn ignore_volume(&mut self) {
         self.has_volume = false;
+    }
+
+    /// Whether the template may read this member of `.Values`.
+    pub(super) fn has_value(&self, path: &[&str]) -> bool {
+        self.values.as_ref().is_none_or(|values| values.has(path))
+    }
+
+    /// Whether the template may read `.Values`.
+    pub(super) fn has_values(&self) -> bool {
+        self.values.as_ref().is_none_or(|values| !values.is_empty())
     }
 
     fn has_annotation(&self, name: &str) -> bool {

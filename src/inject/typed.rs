@@ -6,6 +6,7 @@
 //! table from k8s.io/api. Members of an object that its type lacks stay unchanged.
 
 mod scalar;
+mod strict;
 mod table;
 
 use std::fmt;
@@ -52,6 +53,15 @@ impl Struct {
     pub fn canonical(self, value: Value) -> Result<Value, Mismatch> {
         structure(self.0, value)
     }
+
+    /// Checks a value as the API server decodes it. Unlike [`canonical`](Self::canonical), which reads documents, the API
+    /// server takes no number or boolean for a text.
+    ///
+    /// # Errors
+    /// A field is not of its type.
+    pub(super) fn check(self, value: &Value) -> Result<(), Mismatch> {
+        strict::structure(self.0, value)
+    }
 }
 
 /// A field that is not of its type.
@@ -78,6 +88,11 @@ impl Mismatch {
     fn within(mut self, step: impl fmt::Display) -> Self {
         self.path.insert_str(0, &step.to_string());
         self
+    }
+
+    /// Adds the key of the member that is not of its type, or the beginning of a long key.
+    fn within_key(self, key: &str) -> Self {
+        self.within(format_args!(".{}", key.chars().take(Self::SHOWN).collect::<String>()))
     }
 }
 
@@ -122,10 +137,9 @@ fn list(of: &Type, value: Value) -> Result<Value, Mismatch> {
 
 fn map(of: &Type, value: Value) -> Result<Value, Mismatch> {
     let Value::Object(members) = value else { return Err(Mismatch::new("a map", &value)) };
-    let shown = |key: &str| key.chars().take(Mismatch::SHOWN).collect::<String>();
     let member = |(key, value): (String, Value)| match canonical(of, value) {
         Ok(value) => Ok((key, value)),
-        Err(error) => Err(error.within(format_args!(".{}", shown(&key)))),
+        Err(error) => Err(error.within_key(&key)),
     };
     let mut members: Map<String, Value> = members.into_iter().map(member).collect::<Result<_, _>>()?;
     members.sort_keys();

@@ -98,7 +98,7 @@ pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
 
 fn typed(name: &str, value: &Value) -> Result<(), Invalid> {
     match Struct::named(name) {
-        Some(of) => of.canonical(value.clone()).map(drop).map_err(Invalid::Type),
+        Some(of) => of.check(value).map_err(Invalid::Type),
         None => Ok(()),
     }
 }
@@ -146,6 +146,7 @@ mod tests {
             (json!({"name": "a", "hostPath": {}}), "hostPath.path is required"),
             (json!({"name": "a", "nfs": {"server": "s", "path": ""}}), "nfs.path is required"),
             (json!({"name": "a", "emptyDir": []}), "emptyDir: expected a map, got a list"),
+            (json!({"name": "a", "hostPath": {"path": 5}}), "hostPath.path: expected a text, got 5"),
             (json!({"name": "a", "secret": {"defaultMode": "x"}}), "secret.defaultMode: expected"),
         ] {
             let found = refused(check(&invalid)).unwrap_or_default();
@@ -161,7 +162,7 @@ mod tests {
         for (fields, reason) in [
             (json!({"mountPath": ""}), "mountPath is required"),
             (json!({"mountPath": []}), "mountPath: expected"),
-            (json!({"mountPath": 1}), "mountPath is required"),
+            (json!({"mountPath": 1}), "mountPath: expected a text, got 1"),
             (json!({"mountPath": "/x", "readOnly": "yes"}), "readOnly: expected true or false"),
             (json!({"mountPath": "/x", "subPath": "/a"}), "subPath must be a path within the volume"),
             (json!({"mountPath": "/x", "subPathExpr": "a/../b"}), "subPathExpr must be a path within the volume"),

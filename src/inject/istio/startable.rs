@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
+use crate::inject::typed::{Mismatch, Struct};
 use crate::inject::{image, quantity, volume};
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
@@ -65,6 +66,8 @@ pub enum Unstartable {
     Root(String),
     #[error("init container {container} has {field}, which only native sidecars (restartPolicy: Always) may have")]
     Init { container: String, field: &'static str },
+    #[error("the API server refuses {0}")]
+    Type(Mismatch),
     #[error("container {container} has two ports named {name:?}")]
     SamePort { container: String, name: String },
     #[error("label {name:?} would have the invalid value {value:?}")]
@@ -104,7 +107,7 @@ pub(super) fn check(
             privileges(merged, container)?;
         }
     }
-    Ok(())
+    Struct::named("core.Pod").map_or(Ok(()), |of| of.check(merged).map_err(Unstartable::Type))
 }
 
 fn names(author: &Value, pod: &Value, template_pod: &Value) -> Result<(), Unstartable> {

@@ -145,7 +145,8 @@ mod tests {
                 "\"b\" in annotation \"sidecar.istio.io/userVolume\": emptyDir: expected a map, got 1",
             ),
             (mount, r#"{"a": {}}"#, "\"a\" in annotation \"sidecar.istio.io/userVolumeMount\": mountPath is required"),
-            (mount, r#"[{"name": "a", "mountPath": true}]"#, ": mountPath is required"),
+            (mount, r#"[{"name": "a", "mountPath": true}]"#, ": mountPath: expected a text, got true"),
+            (volume, r#"{"a": {"hostPath": {"path": 5}}}"#, ": hostPath.path: expected a text, got 5"),
         ] {
             let error = check(&annotated(name, value)).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains(name), "{value}: {error}");

@@ -85,6 +85,53 @@ fn each_field_that_prevents_the_start_is_named() {
 }
 
 #[test]
+fn a_field_of_another_type_is_refused_with_its_path() {
+    let number = json!({"env": [{"name": "A"}, {"name": "B", "value": 15020}]});
+    for (pod, sidecar, expected) in [
+        (json!({}), number, "the API server refuses spec.containers[0].env[1].value: expected a text, got 15020"),
+        (json!({}), json!({"tty": "yes"}), "spec.containers[0].tty: expected true or false, got \"yes\""),
+        (
+            json!({}),
+            json!({"ports": [{"containerPort": "80"}]}),
+            "ports[0].containerPort: expected an integer of 32 bits",
+        ),
+        (
+            json!({}),
+            json!({"ports": [{"containerPort": 80.5}]}),
+            "ports[0].containerPort: expected an integer of 32 bits",
+        ),
+        (json!({}), json!({"ports": {"containerPort": 80}}), "spec.containers[0].ports: expected a list, got a map"),
+        (json!({}), json!({"resources": {"limits": {"cpu": true}}}), "resources.limits.cpu: expected a quantity"),
+        (json!({}), json!({"resources": []}), "spec.containers[0].resources: expected a map, got a list"),
+        (
+            json!({"metadata": {"annotations": {"a/b": true}}}),
+            json!({}),
+            "metadata.annotations.a/b: expected a text, got true",
+        ),
+        (json!({"metadata": {"creationTimestamp": "now"}}), json!({}), "metadata.creationTimestamp: expected a time"),
+        (json!({"spec": {"hostNetwork": 1}}), json!({}), "spec.hostNetwork: expected true or false, got 1"),
+        (
+            json!({"spec": {"volumes": [{"name": "istio-envoy", "hostPath": {"path": 5}}]}}),
+            json!({}),
+            "volume \"istio-envoy\" would be refused by the API server: hostPath.path: expected a text, got 5",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "own", "secret": {"secretName": "s", "items": [{"key": 5}]}}]}}),
+            json!({}),
+            "spec.volumes[0].secret.items[0].key: expected a text, got 5",
+        ),
+    ] {
+        let reason = reason(pod, &sidecar, false).unwrap_or_else(|| panic!("{sidecar} is accepted"));
+        assert!(reason.contains(expected), "{reason}: {expected}");
+    }
+    let valid = json!({
+        "ports": [{"containerPort": null}], "tty": null, "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+        "livenessProbe": {"httpGet": {"port": "http"}}, "startupProbe": {"httpGet": {"port": 80}}, "unknown": [5],
+    });
+    assert_eq!(reason(json!({"metadata": {"creationTimestamp": null}}), &valid, false), None);
+}
+
+#[test]
 fn conditions_of_the_whole_pod_are_checked() {
     let app = json!({"name": "istio-proxy", "image": "i"});
     let long = "l".repeat(64);

@@ -28,6 +28,7 @@ use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::merge::{self, difference, merge_pod, replaced, sets, standing};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+pub(super) use metadata::unclear;
 
 /// What remains of a former injection in a pod.
 #[derive(Debug)]

@@ -62,6 +62,10 @@ pub(super) fn inject(
     let rendered = render(config, overlays, subject, &Source::First(&none), budget)?;
     let (merged, mut warnings) = merge(config, subject, &Source::First(&none), rendered, budget)?;
     warnings.extend(former::check(former, &merged)?);
+    // The webhook would repeat them for each pod of a workload.
+    if subject.digest.is_none() {
+        warnings.extend(former::unclear(former, status, &subject.owner.name));
+    }
     Ok((merged, warnings))
 }
 
@@ -108,6 +112,10 @@ fn merge(
     replace_env(&mut merged, &env);
     if let Some(network) = env.get(NETWORK) {
         pod::labels_mut(&mut merged).insert(annotation::NETWORK.to_owned(), network.as_str().into());
+    }
+    if let Source::Again { before, .. } = source {
+        let port = prometheus::port(&merged, subject.status_port());
+        prometheus::renew(&mut merged, before, port);
     }
     let mut warnings = finish(config, subject, &mut merged, budget)?;
     if status.is_some() {

@@ -11,11 +11,16 @@ use crate::redirect::annotations::parse_bool;
 
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 pub(super) const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
+/// The annotation with the port of metrics.
+pub(super) const PORT: &str = "prometheus.io/port";
 /// The path of the agent's merged metrics.
 pub(super) const MERGED_PATH: &str = "/stats/prometheus";
 /// The ports of the proxy and its agent. They are no valid scrape targets, because the agent would scrape itself
 /// recursively.
 const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
+
+/// The ends of the names of Prometheus' annotations.
+const NAMES: [&str; 3] = ["scrape", "path", "port"];
 
 /// The first port on which a program can listen without a capability.
 const UNPRIVILEGED: u16 = 1024;
@@ -65,10 +70,27 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, ports: Ports, budget: &mut B
     clear(pod);
     let annotations = pod::annotations_mut(pod);
     annotations.shift_remove(annotation::SCRAPE_TARGETS);
-    annotations.insert("prometheus.io/port".to_owned(), status_port.to_string().into());
+    annotations.insert(PORT.to_owned(), status_port.to_string().into());
     annotations.insert("prometheus.io/path".to_owned(), MERGED_PATH.into());
     annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     Ok(())
+}
+
+/// Puts the metrics of a pod before a former injection with the same settings back, if the port in Prometheus' annotation
+/// has changed since. [`merge`] then passes the present port on.
+pub(super) fn renew(pod: &mut Value, before: &Value, status_port: u16) {
+    let is_ours = annotated(pod, "path").is_some_and(|(_, path)| path == MERGED_PATH);
+    if !is_ours || annotated(pod, "port").is_none() || is_merged(pod, status_port) {
+        return;
+    }
+    clear(pod);
+    if let Some(sidecar) = pod::sidecar_mut(pod) {
+        pod::list_mut(sidecar, "env").retain(|variable| pod::name(variable) != SCRAPING);
+    }
+    let own = pod::map(pod::metadata(before), "annotations").iter();
+    let own = own
+        .filter(|(name, _)| *name == annotation::SCRAPE_TARGETS || NAMES.iter().any(|what| is_prometheus(name, what)));
+    pod::annotations_mut(pod).extend(own.map(|(name, value)| (name.clone(), value.clone())));
 }
 
 /// Whether Prometheus' annotations already name the agent's port, by an earlier injection or by the pod's author.
@@ -78,8 +100,7 @@ pub(super) fn is_merged(pod: &Value, status_port: u16) -> bool {
 
 /// Removes Prometheus' annotations in all spellings.
 pub(super) fn clear(pod: &mut Value) {
-    let names = ["scrape", "path", "port"];
-    pod::annotations_mut(pod).retain(|name, _| !names.into_iter().any(|what| is_prometheus(name, what)));
+    pod::annotations_mut(pod).retain(|name, _| !NAMES.into_iter().any(|what| is_prometheus(name, what)));
 }
 
 /// Returns the first annotation that Prometheus reads as `prometheus_io_<what>`, with its name.

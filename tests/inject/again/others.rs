@@ -1,7 +1,7 @@
 //! Tests of pods that others changed after their first injection: what the author and others set stays, and what the
 //! first injection wrote is taken away.
 
-use istio_cni::inject::istio::{BuiltIn, Config, Injector, Mesh, Settings};
+use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Settings};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 
@@ -14,16 +14,18 @@ const EXCLUDED: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
 const PORT: &str = "status.sidecar.istio.io/port";
 
 pub(super) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 12] = [
         ("an application that a template extends keeps its changes", changed_application),
         ("an application of a status without a record keeps its changes", without_record),
         ("a changed status port replaces the former one", status_port),
         ("a proxyless application has another status port", proxyless_port),
+        ("a changed port of metrics replaces the former one", metrics_port),
         ("what pod and settings both have stays", both),
         ("values that equal the injected ones stay", equal_values),
         ("a label of the former network goes", network),
         ("a value that replaced the injected one stays", replaced),
         ("labels follow the labels that their author changed", derived_labels),
+        ("canonical labels of kube-inject are derived anew or named", canonical_labels),
         ("templates see the pod's own sidecar where its author wrote it", own_sidecar),
     ];
     checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect()
@@ -200,6 +202,40 @@ fn status_port() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Checks that the port of the application's metrics that its author changes is the one that the agent scrapes.
+fn metrics_port() -> Result<(), Failed> {
+    let port = |port: u16, native| of_mesh(&json!({"defaultConfig": {"statusPort": port}}), native);
+    let (usual, native, other) = (port(15020, false)?, port(15020, true)?, port(15099, true)?);
+    let scraped =
+        |port: &str| json!({"prometheus.io/port": port, "prometheus.io/path": "/own", "prometheus.io/scrape": "true"});
+    for annotations in [json!({}), scraped("8080"), json!({"prometheus.io/port": "8080", PORT: "15077"})] {
+        for first in [&usual, &other] {
+            let change = |pod: &mut Value| pod["metadata"]["annotations"]["prometheus.io/port"] = "9090".into();
+            check((first, &[&usual, &native, &other]), &annotated(&annotations), change, &BOTH)?;
+            for by in BOTH {
+                let mut once = by.inject(first, &annotated(&annotations))?;
+                change(&mut once);
+                let twice = by.inject(&usual, &once)?;
+                let ports: Vec<String> = scraped_ports(&twice);
+                if ports != ["9090"] {
+                    return Err(format!("{by:?}, {annotations}: {ports:?} in {twice}").into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the port of the application's metrics in each of the sidecar's variables for it.
+fn scraped_ports(pod: &Value) -> Vec<String> {
+    let lists = ["containers", "initContainers"].into_iter().filter_map(|list| pod["spec"][list].as_array());
+    let sidecar = lists.flatten().filter(|container| container["name"] == "istio-proxy");
+    let variables = sidecar.filter_map(|sidecar| sidecar["env"].as_array()).flatten();
+    let values = variables.filter(|variable| variable["name"] == "ISTIO_PROMETHEUS_ANNOTATIONS");
+    let values = values.filter_map(|variable| serde_json::from_str::<Value>(variable["value"].as_str()?).ok());
+    values.map(|value| value["port"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
 fn proxyless_port() -> Result<(), Failed> {
     let port = |port: u16| of_mesh(&json!({"defaultConfig": {"statusPort": port}}), false);
     let (usual, other) = (port(15020)?, port(15099)?);
@@ -310,6 +346,41 @@ fn derived_labels() -> Result<(), Failed> {
         if found != expected {
             return Err(format!("{own}: {found:?}, not {expected:?}").into());
         }
+    }
+    Ok(())
+}
+
+/// Checks that labels whose origin kube-inject's status does not record are derived anew where their value is one that an
+/// injection writes, and named where it is not.
+fn canonical_labels() -> Result<(), Failed> {
+    const NAME: &str = "service.istio.io/canonical-name";
+    const REVISION: &str = "service.istio.io/canonical-revision";
+    let injection = built_in(false)?;
+    let inject = |mut pod: Value| -> Result<(Value, Vec<String>), Failed> {
+        pod["apiVersion"] = "v1".into();
+        pod["kind"] = "Pod".into();
+        match injection.injector.inject_document(pod, &|_| false)? {
+            Document::Workload { document, warnings, .. } => Ok((document, warnings)),
+            Document::Untouched => Err("the pod is untouched".into()),
+        }
+    };
+    let mut pod = simple();
+    pod["metadata"]["labels"] = json!({"app": "shop"});
+    let (mut once, _) = inject(pod)?;
+    let (again, none) = inject(once.clone())?;
+    once["metadata"]["labels"]["version"] = "v2".into();
+    let (versioned, also_none) = inject(once.clone())?;
+    once["metadata"]["labels"]["app"] = "later".into();
+    let (renamed, named) = inject(once)?;
+    let labels = |pod: &Value| [NAME, REVISION].map(|name| pod["metadata"]["labels"][name].clone());
+    let found = [labels(&again), labels(&versioned), labels(&renamed)];
+    if found != [["shop", "latest"], ["shop", "v2"], ["shop", "v2"]] {
+        return Err(format!("{found:?}").into());
+    }
+    let said = |warnings: &[String]| warnings.iter().filter(|text| text.contains("no record tells")).count();
+    let name = "label \"service.istio.io/canonical-name\" stays \"shop\", and would be \"later\"";
+    if (said(&none), said(&also_none), said(&named)) != (0, 0, 1) || !named.iter().any(|text| text.contains(name)) {
+        return Err(format!("{none:?}, {also_none:?}, {named:?}").into());
     }
     Ok(())
 }

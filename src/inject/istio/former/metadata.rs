@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::Former;
 use crate::contract::{annotation, container, port};
+use crate::inject::istio::status::Status;
 use crate::inject::istio::{Error, prometheus};
 use crate::inject::pod::{self, CONTAINERS};
 
@@ -28,6 +29,8 @@ const MULTUS_ENTRY: &str = r#"{"name": "istio-cni", "namespace": "default"}"#;
 const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// A variable of applications that use gRPC without a proxy.
 const GRPC: &str = "GRPC_XDS_BOOTSTRAP";
+/// The canonical revision of a pod without a version.
+const NO_VERSION: &str = "latest";
 /// The maximum length of a label's value.
 const LABEL: usize = 63;
 
@@ -73,25 +76,73 @@ fn has_grpc(former: &Former<'_>) -> bool {
     injected.any(|container| pod::find(pod::list(container, "env"), GRPC).is_some())
 }
 
+/// The canonical name and revision that an injection writes.
+struct Canonical {
+    name: String,
+    /// The name that fits in a label.
+    short: String,
+    revision: String,
+}
+
+impl Canonical {
+    /// Derives both from the other labels of a pod.
+    fn of(pod: &Value, workload: &str) -> Self {
+        let first = |names: [&str; 2], default: &str| {
+            let label = names.iter().filter_map(|name| pod::label(pod, name)).find(|value| !value.is_empty());
+            label.unwrap_or(default).to_owned()
+        };
+        let name = first(["app.kubernetes.io/name", "app"], workload);
+        let short: String = name.chars().take(LABEL).collect();
+        let short = short.trim_matches(['-', '_', '.']).to_owned();
+        Self { name, short, revision: first(["app.kubernetes.io/version", "version"], NO_VERSION) }
+    }
+
+    /// Whether an injection writes this value of the label, now or, without a version, before.
+    fn has(&self, label: &str, value: &str) -> bool {
+        match label {
+            CANONICAL_NAME => value == self.name || value == self.short,
+            _ => value == self.revision || value == NO_VERSION,
+        }
+    }
+}
+
+/// Returns a warning for each canonical label that follows from no other label of the pod. No record tells whether its
+/// author or the former injection, from a label that has changed since, wrote it.
+pub(in crate::inject::istio) fn unclear(pod: &Value, status: &Status, workload: &str) -> Vec<String> {
+    if has_labels(status) {
+        return Vec::new();
+    }
+    let canonical = Canonical::of(pod, workload);
+    let labels = [(CANONICAL_NAME, &canonical.name), (CANONICAL_REVISION, &canonical.revision)].into_iter();
+    let labels = labels.filter_map(|(label, derived)| Some((label, derived, pod::label(pod, label)?)));
+    let kept = labels.filter(|(label, _, value)| !canonical.has(label, value));
+    let warning = |(label, derived, value): (&str, &String, &str)| {
+        format!(
+            "label {label:?} stays {value:?}, and would be {derived:?} by the pod's other labels: no record tells whether a former \
+             injection wrote it; remove it to have it derived"
+        )
+    };
+    kept.map(warning).collect()
+}
+
+/// Whether a status records the labels that its injection wrote.
+fn has_labels(status: &Status) -> bool {
+    status.record.as_ref().is_some_and(|record| record.written.is_some())
+}
+
 fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
     if pod::map(pod::metadata(pod), "labels").is_empty() {
         return;
     }
-    let first = |names: [&str; 2], default: &str| {
-        let label = names.iter().filter_map(|name| pod::label(pod, name)).find(|value| !value.is_empty());
-        label.unwrap_or(default).to_owned()
-    };
-    let name = first(["app.kubernetes.io/name", "app"], workload);
-    let short: String = name.chars().take(LABEL).collect();
-    let short = short.trim_matches(['-', '_', '.']).to_owned();
-    let revision = first(["app.kubernetes.io/version", "version"], "latest");
+    let canonical = Canonical::of(pod, workload);
     let tunnel = former.variable("ISTIO_META_ENABLE_HBONE") == "true";
     let labels = pod::labels_mut(pod);
     // The record has the labels that the former injection wrote. Without it, those that follow from the present labels are taken
     // for injected.
-    if former.status.record.as_ref().is_none_or(|record| record.written.is_none()) {
-        remove_if(labels, CANONICAL_NAME, |value| value == name || value == short);
-        remove_if(labels, CANONICAL_REVISION, |value| value == revision);
+    if !has_labels(former.status) {
+        for label in [CANONICAL_NAME, CANONICAL_REVISION] {
+            remove_if(labels, label, |value| canonical.has(label, value));
+        }
     }
     remove_if(labels, TLS_MODE, |value| value == "istio");
     remove_if(labels, TUNNEL, |value| tunnel && value == "http");
@@ -101,7 +152,8 @@ fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
     }
 }
 
-/// Replaces the agent's port and path of metrics by those of the application, which the former sidecar scraped.
+/// Replaces the agent's port and path of metrics by those of the application, which the former sidecar scraped. A port
+/// that another has set since stays.
 fn restore_metrics(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) -> Result<(), Error> {
     let secure = former.variable(prometheus::SECURE_PORT);
     if !secure.is_empty() {
@@ -114,6 +166,7 @@ fn restore_metrics(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) ->
         return Ok(());
     }
     let scraping = Value::Object(former.map(prometheus::SCRAPING, budget)?);
+    let changed = changed_port(pod, former, budget)?;
     let targets = pod::list(&scraping, "targets");
     prometheus::clear(pod);
     let annotations = pod::annotations_mut(pod);
@@ -125,12 +178,26 @@ fn restore_metrics(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) ->
             annotations.insert(format!("prometheus.io/{what}"), value.into());
         }
     }
+    annotations.extend(changed.map(|port| (prometheus::PORT.to_owned(), port.into())));
     if !targets.is_empty() {
         let target = |target: &Value| format!("{}:{}", pod::text(target, "port"), pod::text(target, "path"));
         let targets: Vec<String> = targets.iter().map(target).collect();
         annotations.insert(annotation::SCRAPE_TARGETS.to_owned(), targets.join(",").into());
     }
     Ok(())
+}
+
+/// Returns the port in Prometheus' annotation if the former injection cannot have written it. No record tells the port of a
+/// proxyless application, so any counts as written there.
+fn changed_port(pod: &Value, former: &Former<'_>, budget: &mut Budget) -> Result<Option<String>, Error> {
+    let port = pod::annotation(pod, prometheus::PORT).filter(|_| former.sidecar.is_some());
+    let Some(port) = port else { return Ok(None) };
+    let mut written = status_ports(former, &Value::Object(former.map("PROXY_CONFIG", budget)?));
+    // Only the webhook always records what else it wrote.
+    if former.status.settings.is_none() {
+        written.extend(pod::annotation(pod, annotation::STATUS_PORT).map(str::to_owned));
+    }
+    Ok((!written.iter().any(|written| written == port)).then(|| port.to_owned()))
 }
 
 /// Removes what an injection for the CNI plugin writes into the annotations that the plugin reads.

@@ -17,6 +17,7 @@ mod live;
 mod next;
 mod parameters;
 mod purpose;
+mod runtime_class;
 mod status;
 mod text;
 mod trace;

@@ -13,12 +13,13 @@ use super::configuration::{self, Loaded};
 use super::decision::{Explained, Injection, Redirection, redirect};
 use super::form::Output;
 use super::live::Live;
+use super::runtime_class::sandbox_of;
 use super::validation::FailedValidation;
 use super::workload::{Workload, pods_of, read_pod};
 use super::{Error, Streams, add, dapr, documents, status, text};
 use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
-use crate::inject::istio::{self, Injected, InjectionOutcome, Request};
+use crate::inject::istio::{Injected, InjectionOutcome, Request};
 use crate::inject::{self, apply};
 
 const EXAMPLES: &str = "Examples:
@@ -130,7 +131,11 @@ impl Pods {
         if pods.is_empty() {
             return Err(Error::NoPod { number: 1 });
         }
-        let explained = pods.iter().map(|pod| explain(pod, self, &injectors)).collect::<Result<_, _>>()?;
+        let mut explained = Vec::new();
+        for pod in &pods {
+            let sandbox = sandbox_of(injectors.istio.client.as_ref(), pod).await;
+            explained.push(explain(pod, sandbox, self, &injectors)?);
+        }
         Ok((explained, client))
     }
 
@@ -162,11 +167,11 @@ struct Injectors {
     dapr: dapr::Loaded,
 }
 
-fn explain(pod: &Value, flags: &Pods, injectors: &Injectors) -> Result<Explained, Error> {
+fn explain(pod: &Value, sandbox: Option<bool>, flags: &Pods, injectors: &Injectors) -> Result<Explained, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(&flags.namespace);
     let name = ["name", "generateName"].iter().find_map(|key| pod["metadata"][*key].as_str()).unwrap_or("?");
     let mut warnings = Vec::new();
-    let (injection, injected) = inject_istio(pod, namespace, &injectors.istio, &mut warnings);
+    let (injection, injected) = inject_istio((pod, sandbox), namespace, &injectors.istio, &mut warnings);
     let (dapr, injected) = inject_dapr(injected, namespace, &injectors.dapr, &mut warnings)?;
     let fails = |injection: &Injection| matches!(injection, Injection::Fails(_));
     let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
@@ -183,14 +188,19 @@ fn ips(pod: &Value) -> Vec<IpAddr> {
     all.filter_map(|entry| entry["ip"].as_str()?.parse().ok()).collect()
 }
 
-/// Returns the webhook's decision and the injected pod.
-fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Vec<String>) -> (Injection, Value) {
+/// Returns the webhook's decision and the injected pod. `sandbox`: see [`Request::sandbox`].
+fn inject_istio(
+    (pod, sandbox): (&Value, Option<bool>),
+    namespace: &str,
+    loaded: &Loaded,
+    warnings: &mut Vec<String>,
+) -> (Injection, Value) {
     if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
-        warnings.extend(istio::warnings(pod));
+        warnings.extend(loaded.injector.warnings(pod, namespace, sandbox));
         return (Injection::Already, pod.clone());
     }
     let native_sidecars = loaded.nodes.have_native_sidecars(pod["spec"]["nodeName"].as_str());
-    let request = Request { native_sidecars, ..Request::new(pod, namespace) };
+    let request = Request { native_sidecars, sandbox, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
         Ok(InjectionOutcome::Skipped(decision)) => {
             warnings.extend(decision.warning.iter().map(ToString::to_string));

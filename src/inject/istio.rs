@@ -54,7 +54,6 @@ use std::collections::BTreeMap;
 use gotemplate::Budget;
 use serde_json::Value;
 
-pub use advice::warnings;
 #[cfg(test)]
 pub(crate) use annotations::{allowed, is_of_templates};
 pub use builtin::BuiltIn;
@@ -88,6 +87,8 @@ pub struct Request<'a> {
     pub env: BTreeMap<String, String>,
     /// Whether sidecars are native ones, unless the pod's annotation decides.
     pub native_sidecars: bool,
+    /// Whether the handler of the pod's RuntimeClass is that of a sandbox; `None` if the name of the class decides.
+    pub sandbox: Option<bool>,
     /// The budget of the review.
     pub budget: Budget,
 }
@@ -102,6 +103,7 @@ impl<'a> Request<'a> {
             proxy_configs: &[],
             env: BTreeMap::new(),
             native_sidecars: false,
+            sandbox: None,
             budget: Budget::default(),
         }
     }
@@ -178,6 +180,16 @@ impl Injector {
         self.config.settings.policy.decide(pod, namespace_of(pod, namespace))
     }
 
+    /// Returns the warnings about a pod that has its sidecar. `sandbox`: see [`Request::sandbox`].
+    pub fn warnings(&self, pod: &Value, namespace: &str, sandbox: Option<bool>) -> Vec<String> {
+        let (mesh, mut warnings) = (&self.config.mesh, advice::warnings(pod, sandbox));
+        // The proxy configuration of a pod that was injected was valid; a later one may have another reason to be refused.
+        if let Ok(proxy) = mesh.proxy_of(pod, namespace_of(pod, namespace), &[], &mut Budget::default()) {
+            warnings.extend(status_port::warnings(pod, pod, (&mesh.json, &proxy)));
+        }
+        warnings
+    }
+
     /// Decides about a pod and injects it.
     ///
     /// # Errors
@@ -189,7 +201,7 @@ impl Injector {
         if !decision.inject {
             return Ok(InjectionOutcome::Skipped(decision));
         }
-        if let Some(class) = advice::sandbox(pod).filter(|_| self.refuse_sandboxes) {
+        if let Some(class) = advice::sandbox(pod, request.sandbox).filter(|_| self.refuse_sandboxes) {
             return Err(Error::Sandbox(class.to_owned()));
         }
         // Otherwise, the reason against such a pod would be the budget.
@@ -205,7 +217,7 @@ impl Injector {
                 let patched = legacy::patched(pod, &operations)?;
                 let reads = &self.config.settings.reads;
                 let mut warnings = unused::warnings(reads, std::iter::once(SIDECAR), pod);
-                warnings.extend(advice::warnings(&patched));
+                warnings.extend(advice::warnings(&patched, request.sandbox));
                 let injected = Injected { original: pod, pod: patched, warnings, operations: Some(operations) };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }
@@ -222,6 +234,7 @@ impl Injector {
                     aliases,
                     env: request.env.clone(),
                     native: request.native_sidecars,
+                    sandbox: request.sandbox,
                     ids: ids.unwrap_or_default(),
                     annotations: Some(&self.config.settings.injected_annotations),
                     digest: Some(&self.digest),

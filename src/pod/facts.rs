@@ -42,15 +42,15 @@ pub struct PodFacts {
     pub proxy: Option<ProxyContainer>,
 }
 
-/// The words in names of runtime classes by which a sandbox is known; digits may follow.
+/// The words in handlers and names of runtime classes by which a sandbox is known; digits may follow.
 const SANDBOXES: [&str; 4] = ["gvisor", "runsc", "kata", "katacontainers"];
 
 /// Whether a runtime class is that of a sandbox with a kernel or a network stack of its own, gVisor or Kata Containers,
-/// which rules of the node's kernel do not reach. A word of the name of the class decides, because its handler is known only to the
-/// node's runtime and in the RuntimeClass.
-pub fn is_sandbox(class: &str) -> bool {
-    let class = class.to_ascii_lowercase();
-    let mut words = class.split(|c: char| !c.is_ascii_alphanumeric());
+/// which rules of the node's kernel do not reach. A word decides: of the handler in the RuntimeClass, or of the name of the
+/// class where the RuntimeClass is not known.
+pub fn is_sandbox(handler_or_class: &str) -> bool {
+    let text = handler_or_class.to_ascii_lowercase();
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
     words.any(|word| SANDBOXES.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit())))
 }
 

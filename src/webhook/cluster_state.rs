@@ -1,9 +1,10 @@
 //! The cluster state on which injections depend: support of native sidecars by nodes, ProxyConfigs, annotations of
-//! namespaces.
+//! namespaces, handlers of RuntimeClasses.
 //!
 //! The binary starts [`watch`] as a task; `istio` reads the state. The server becomes ready after each resource has
-//! been listed once, so that pods get the same sidecars before and after a restart. A resource that the cluster does
-//! not define counts as an empty list.
+//! been listed once, so that pods get the same sidecars before and after a restart; RuntimeClasses only decide about
+//! warnings and refusals, and the server does not wait for them. A resource that the cluster does not define counts as an
+//! empty list.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future::OptionFuture;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -19,6 +21,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::pod::is_sandbox;
 use crate::serve::health::Readiness;
 
 /// The first minor version of Kubernetes with native sidecars without a feature gate.
@@ -48,6 +51,8 @@ struct State {
     /// Whether each node supports native sidecars.
     nodes: WatchCache<bool>,
     proxy_configs: WatchCache<Arc<Value>>,
+    /// Whether each RuntimeClass has the handler of a sandbox.
+    sandboxes: WatchCache<bool>,
     /// The annotations of each namespace.
     annotations: WatchCache<Arc<BTreeMap<String, String>>>,
 }
@@ -125,6 +130,11 @@ impl ClusterState {
         self.read(|state| state.annotations.values.as_ref()?.get(&(String::new(), namespace.to_owned())).cloned())
     }
 
+    /// Whether a runtime class is that of a sandbox, by its handler; `None` if the class is not known.
+    pub(super) fn is_sandbox(&self, class: &str) -> Option<bool> {
+        self.read(|state| state.sandboxes.values.as_ref()?.get(&(String::new(), class.to_owned())).copied())
+    }
+
     fn read<T>(&self, read: impl FnOnce(&mut State) -> T) -> T {
         read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -157,13 +167,18 @@ pub fn watch(
     let value = |object: DynamicObject| Arc::new(serde_json::to_value(object).unwrap_or_default());
     let list = WatchedResource::new("proxyconfigs", readiness);
     let proxy_configs = list.watch_list(configs, cluster_state.clone(), |state| &mut state.proxy_configs, value);
+    let classes = watcher(Api::<RuntimeClass>::all(client.clone()), pages()).default_backoff();
+    let known = cluster_state.clone();
+    let sandboxes = watch_list("runtimeclasses", classes, move |event| {
+        known.read(|state| state.sandboxes.apply(event, |class: RuntimeClass| is_sandbox(&class.handler)));
+    });
     let annotations = namespaces.then(|| {
         let annotated = |object: Namespace| Arc::new(object.metadata.annotations.unwrap_or_default());
         let (list, api) = (WatchedResource::new("namespaces", readiness), Api::<Namespace>::all(client));
         list.watch_list(api, cluster_state, |state| &mut state.annotations, annotated)
     });
     async {
-        tokio::join!(OptionFuture::from(nodes), proxy_configs, OptionFuture::from(annotations));
+        tokio::join!(OptionFuture::from(nodes), proxy_configs, sandboxes, OptionFuture::from(annotations));
     }
 }
 

@@ -95,6 +95,7 @@ impl Profile for Istio {
         }
         let namespace = &*review.namespace;
         let node = review.object.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty());
+        let class = review.object.pointer("/spec/runtimeClassName").and_then(Value::as_str);
         let annotations = self.cluster_state.annotations(namespace);
         let proxy_configs = self.cluster_state.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
         let request = Request {
@@ -104,6 +105,7 @@ impl Profile for Istio {
             proxy_configs: &proxy_configs,
             env: review.variables.clone(),
             native_sidecars: self.cluster_state.native_sidecars_of(node),
+            sandbox: class.and_then(|class| self.cluster_state.is_sandbox(class)),
             budget: review.budget.clone(),
         };
         match self.injector.review(&request) {

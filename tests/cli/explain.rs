@@ -127,6 +127,24 @@ fn conf() -> Value {
     json!({ "cniVersion": "1.0.0", "name": "pods", "type": "istio-cni", "exclude_namespaces": ["kube-system"] })
 }
 
+#[test]
+fn an_application_on_a_port_of_the_proxy_is_named_before_and_after_the_injection() {
+    let app = "{name: app, image: a, ports: [{containerPort: 15006}, {containerPort: 15021}]}";
+    let sidecar = "{name: istio-proxy, image: p, args: [proxy, sidecar]}";
+    for (annotations, containers) in
+        [("{}", format!("[{app}]")), ("{sidecar.istio.io/status: '{}'}", format!("[{app}, {sidecar}]"))]
+    {
+        let pod = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, annotations: {annotations}}}, spec: {{containers: {containers}}}}}"
+        );
+        let shown = said(&cnictl(&["explain", "-f", "-", "--builtIn"], &pod, None));
+        for port in [15006, 15021] {
+            let warning = format!("  warning:    container \"app\" declares port {port}, ");
+            assert_eq!(shown.matches(&*warning).count(), 1, "{shown}");
+        }
+    }
+}
+
 /// An injected pod with this UID.
 fn injected(uid: &str) -> String {
     format!(
@@ -199,6 +217,24 @@ fn put_validation(api: &Api, status: &Value) {
     status["name"] = json!("istio-validation");
     pod["status"] = json!({ "phase": "Pending", "initContainerStatuses": [status] });
     api.put(pod);
+}
+
+/// The RuntimeClass of the cluster decides by its handler whether the pod runs in a sandbox, and else the name of the class.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_handler_of_a_pods_runtime_class_tells_a_sandbox() {
+    let api = Api::start().await;
+    let dir = running(&api, &report_of(&json!({ "verdict": "redirected", "reason": "created" })));
+    let path = kubeconfig(dir.path(), &api.url());
+    for (name, handler) in [("strict", "runsc"), ("kata", "runc")] {
+        api.put(json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": name }, "handler": handler }));
+    }
+    for (class, is_sandbox) in [("strict", true), ("kata", false), ("gvisor", true), ("other", false)] {
+        let mut pod = api.get("pods", "shop", "web-0").unwrap();
+        pod["spec"]["runtimeClassName"] = json!(class);
+        api.put(pod);
+        let shown = said(&cnictl(&["explain", "web-0", "-n", "shop", "--builtIn"], "", Some(&path)));
+        assert_eq!(shown.contains(&format!("runtimeClassName {class:?} is a sandbox")), is_sandbox, "{class}: {shown}");
+    }
 }
 
 /// A report with this entry for the pod `shop/web-0`.

@@ -59,6 +59,34 @@ async fn the_node_of_a_pod_decides_about_its_native_sidecar() {
     }
 }
 
+/// The handler of a RuntimeClass decides whether a pod runs in a sandbox, and the name of a class that is not known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_handler_of_a_runtime_class_tells_a_sandbox() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    for (name, handler) in [("strict", "runsc"), ("kata", "runc")] {
+        api.put(json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": name }, "handler": handler }));
+    }
+    let mut program = Program::start(&api, &["--refuseSandboxes"]);
+    program.until_ready().await;
+    let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    for (class, is_refused) in [("strict", true), ("kata", false), ("gvisor", true), ("other", false)] {
+        let mut review = pod_review(&json!({}));
+        review["request"]["object"]["spec"]["runtimeClassName"] = class.into();
+        // The program does not wait for RuntimeClasses before it is ready.
+        loop {
+            let response = connection.review("/inject", &review).await.unwrap();
+            let message = response["response"]["status"]["message"].as_str().unwrap_or_default();
+            if message.contains(&format!("runtimeClassName {class:?} is a sandbox")) == is_refused {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{class}: {response}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}
+
 /// If istiod's ConfigMaps exist, the webhook uses their templates. Otherwise it injects the built-in sidecar with
 /// istiod's default address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

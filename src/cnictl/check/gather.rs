@@ -17,6 +17,7 @@ use super::decide::{Agents, Facts, NodeFacts, Service, Webhook};
 use super::rights::{RIGHTS, Right};
 use crate::cnictl::configuration::await_response;
 use crate::contract;
+use crate::pod::is_sandbox;
 use crate::webhook::bundle_ends;
 
 /// The suffix of the names of sidecar injectors' webhooks.
@@ -142,9 +143,8 @@ async fn sandboxes(client: &Client) -> Result<Vec<String>, String> {
     let found =
         await_response(Api::<RuntimeClass>::all(client.clone()).list(&ListParams::default().limit(MAX_OBJECTS)))
             .await?;
-    let is_sandbox =
-        |class: &RuntimeClass| ["runsc", "gvisor", "kata"].iter().any(|kind| class.handler.starts_with(kind));
-    Ok(found.items.into_iter().filter(is_sandbox).filter_map(|class| class.metadata.name).collect())
+    let sandboxes = found.items.into_iter().filter(|class| is_sandbox(&class.handler));
+    Ok(sandboxes.filter_map(|class| class.metadata.name).collect())
 }
 
 /// Cilium's configuration; `None` without Cilium.

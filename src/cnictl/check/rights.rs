@@ -17,7 +17,7 @@ pub(super) struct Right {
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-pub(super) const RIGHTS: [Right; 35] = [
+pub(super) const RIGHTS: [Right; 37] = [
     local("create", "", "serviceaccounts"),
     local("create", "", "configmaps"),
     local("create", "", "services"),
@@ -47,6 +47,8 @@ pub(super) const RIGHTS: [Right; 35] = [
     global("watch", "", "configmaps"),
     global("list", "networking.istio.io", "proxyconfigs"),
     global("watch", "networking.istio.io", "proxyconfigs"),
+    global("list", "node.k8s.io", "runtimeclasses"),
+    global("watch", "node.k8s.io", "runtimeclasses"),
     global("list", ADMISSION, "mutatingwebhookconfigurations"),
     global("watch", ADMISSION, "mutatingwebhookconfigurations"),
     global("patch", ADMISSION, "mutatingwebhookconfigurations"),

@@ -10,9 +10,9 @@ use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::{image, quantity};
 use crate::pod::is_sandbox;
 
-/// Returns the warnings about a pod with a sidecar.
-pub fn warnings(pod: &Value) -> Vec<String> {
-    sandbox(pod)
+/// Returns the warnings about a pod with a sidecar. `is_sandboxed`: see [`sandbox`].
+pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
+    sandbox(pod, is_sandboxed)
         .map(sandboxed)
         .into_iter()
         .chain(as_proxy(pod))
@@ -21,9 +21,11 @@ pub fn warnings(pod: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns the pod's `runtimeClassName`, if it is that of a sandbox.
-pub(super) fn sandbox(pod: &Value) -> Option<&str> {
-    Some(pod::text(pod::spec(pod), "runtimeClassName")).filter(|class| is_sandbox(class))
+/// Returns the pod's `runtimeClassName`, if it is that of a sandbox. `is_sandboxed`: whether it is, by the handler of the
+/// RuntimeClass; without it the name decides.
+pub(super) fn sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
+    let class = Some(pod::text(pod::spec(pod), "runtimeClassName")).filter(|class| !class.is_empty());
+    class.filter(|class| is_sandboxed.unwrap_or_else(|| is_sandbox(class)))
 }
 
 fn sandboxed(class: &str) -> String {
@@ -117,6 +119,10 @@ mod tests {
 
     use super::*;
 
+    fn warnings(pod: &Value) -> Vec<String> {
+        super::warnings(pod, None)
+    }
+
     /// Returns the warnings about a pod with these security contexts of the pod, its application and its proxy.
     fn of(pod: &Value, application: &Value, proxy: &Value) -> Vec<String> {
         let containers =
@@ -185,6 +191,20 @@ mod tests {
         let text = "container \"istio-proxy\" has the image \"r.io/Proxy:1\", which no kubelet can parse: the path has upper-case letters";
         assert_eq!(image("r.io/Proxy:1"), [text]);
         assert_eq!(image("R.io/proxy:A"), [""; 0]);
+    }
+
+    #[test]
+    fn the_handler_of_a_runtime_class_decides_whatever_its_name() {
+        let class = |class: &'static str| json!({"spec": {"runtimeClassName": class}});
+        for (class, handler, is_sandboxed) in [
+            (class("strict"), Some(true), true),
+            (class("kata"), Some(false), false),
+            (class("kata"), None, true),
+            (json!({"spec": {}}), Some(true), false),
+        ] {
+            let found = super::warnings(&class, handler);
+            assert_eq!(found.iter().any(|text| text.contains("is a sandbox")), is_sandboxed, "{class} {handler:?}");
+        }
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Injector {
 
 /// Returns a pod with the warnings about it.
 fn advised(pod: Value) -> (Value, Vec<String>) {
-    let warnings = advice::warnings(&pod);
+    let warnings = advice::warnings(&pod, None);
     (pod, warnings)
 }
 

@@ -317,7 +317,7 @@ fn finish(
     pod::annotations_mut(merged).extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
     let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
     order::reorder(merged, held || config.values.hold);
-    Ok(advice::warnings(merged))
+    Ok(advice::warnings(merged, subject.sandbox))
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub(super) struct Subject<'a> {
     pub(super) native: bool,
     /// User and group of the sidecar, if the platform assigns them.
     pub(super) ids: (Option<i64>, Option<i64>),
+    /// Whether the pod's runtime class is that of a sandbox; `None` if its name decides.
+    pub(super) sandbox: Option<bool>,
     /// Names of the volumes that the pod's controller adds to it: the claim templates of a StatefulSet.
     pub(super) claims: &'a [String],
     /// Annotations that each injected pod gets.
@@ -50,6 +52,7 @@ impl<'a> Subject<'a> {
             env: BTreeMap::new(),
             native: false,
             ids: (None, None),
+            sandbox: None,
             claims: &[],
             annotations: None,
             digest: None,

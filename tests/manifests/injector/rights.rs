@@ -37,7 +37,7 @@ const PLAIN: Wanted =
 
 /// Rights in the format of [`rules`], each with the settings that need it. The table also lists rights that the webhook
 /// must never have, which no setting needs.
-const RULES: [Reason<Wanted>; 39] = [
+const RULES: [Reason<Wanted>; 41] = [
     ("kube-system /secrets[sidecar-injector-certificate] get", |w| w.self_signed, "its certificate, before a renewal"),
     (
         "kube-system /secrets[sidecar-injector-certificate] list",
@@ -94,6 +94,8 @@ const RULES: [Reason<Wanted>; 39] = [
     ),
     ("cluster networking.istio.io/proxyconfigs list", |_| true, "users' settings of proxies"),
     ("cluster networking.istio.io/proxyconfigs watch", |_| true, "changes of the same objects"),
+    ("cluster node.k8s.io/runtimeclasses list", |_| true, "whether a pod's handler is that of a sandbox"),
+    ("cluster node.k8s.io/runtimeclasses watch", |_| true, "changes of the same objects"),
     ("cluster /nodes list", |w| w.auto, "whether every kubelet runs native sidecars"),
     ("cluster /nodes watch", |w| w.auto, "changes of the same objects"),
     ("cluster /namespaces list", |w| w.openshift, "the annotations with a namespace's range of UIDs"),

@@ -112,7 +112,7 @@ fn missing_rights_prevent_only_an_installation() {
     let before = wrong(&Facts { rights: denied(), agents: Ok(None), ..cluster() });
     assert_eq!([before[0].1, before[1].1], ["warning", "failed"], "{before:?}");
     let all = RIGHTS.map(|right| (right, Ok(right.verb == "create"))).to_vec();
-    let named = "may not get pods, list pods, watch pods, get nodes, get daemonsets and 13 more";
+    let named = "may not get pods, list pods, watch pods, get nodes, get daemonsets and 15 more";
     only(&Facts { rights: all, ..cluster() }, "rights", "warning", named);
     let unknown = RIGHTS.map(|right| (right, Err("no response".to_owned()))).to_vec();
     only(&Facts { rights: unknown, ..cluster() }, "rights", "warning", "no response");

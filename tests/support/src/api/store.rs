@@ -23,10 +23,12 @@ impl Key {
         Self { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Returns the key from `kind` and metadata. Appends `s` for the plural, which is right for the kinds in tests.
+    /// Returns the key from `kind` and metadata. Appends `s` or, to an `s`, `es` for the plural, which is right for the
+    /// kinds in tests.
     pub(super) fn of(object: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let resource = format!("{}s", text(&object["kind"]).to_lowercase());
+        let kind = text(&object["kind"]).to_lowercase();
+        let resource = format!("{kind}{}", if kind.ends_with('s') { "es" } else { "s" });
         let metadata = &object["metadata"];
         Self { resource, namespace: text(&metadata["namespace"]), name: text(&metadata["name"]) }
     }

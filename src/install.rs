@@ -23,6 +23,7 @@ pub mod record;
 mod remove;
 mod scope;
 pub mod server;
+pub mod set_aside;
 pub mod settings;
 pub mod snapshot;
 mod status;

@@ -11,8 +11,9 @@ use super::kernel;
 use super::node::{Cgroups, Compared, Directories, NodeFacts, OtherDirectory, Selinux};
 use crate::contract;
 use crate::install::Settings;
+use crate::install::conflist::is_read;
 use crate::install::plan::pod_network;
-use crate::install::snapshot::{Snapshot, is_read};
+use crate::install::snapshot::Snapshot;
 use crate::runtime_config;
 
 /// Sockets of container runtimes, relative to the node's root.

@@ -91,6 +91,11 @@ struct Plugin {
     range: Range<usize>,
 }
 
+/// Whether containerd or CRI-O reads files of this name. The name may be the extension alone.
+pub fn is_read(name: &str) -> bool {
+    [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension))
+}
+
 impl<'a> Network<'a> {
     /// Decodes a file as runtimes do, which expect a list in a `.conflist` and one plugin in a `.conf` or `.json`, whatever its
     /// content. They read no other files; those are decoded by content.

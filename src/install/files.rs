@@ -76,8 +76,14 @@ impl<'a> Files<'a> {
                 };
                 self.replace(path, *mode, |file| file.write_all(content), unchanged)
             }
-            Operation::Remove { path, expected: Some(content) } => self.remove_unchanged(path, content),
-            Operation::Remove { path, expected: None } => self.remove(path),
+            Operation::Remove { path, expected, replaced_by } => {
+                let is_replaced =
+                    replaced_by.iter().try_for_each(|Source { path, content }| check_unchanged(path, content));
+                is_replaced.and_then(|()| match expected {
+                    Some(content) => self.remove_unchanged(path, content),
+                    None => self.remove(path),
+                })
+            }
         };
         done.map_err(|cause| Error { verb: operation.verb(), path: operation.path().to_owned(), cause })
     }

@@ -60,7 +60,7 @@ impl Installed {
     pub(super) fn write(&self, run_dir: &Path) -> Operation {
         let path = run_dir.join(FILE);
         match self.is_empty() {
-            true => Operation::Remove { path, expected: None },
+            true => Operation::Remove { path, expected: None, replaced_by: None },
             false => Operation::Write { path, content: self.text(), mode: 0o600, expected: None, source: None },
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::conflist::is_read;
 use super::directories::{Directories, Place};
 use super::installed::{self, Installed};
 use super::kubeconfig::Account;
@@ -12,8 +13,9 @@ use super::plan;
 use super::record::{self, Record};
 use super::scope::Scope;
 use super::server::Server;
+use super::set_aside::SetAside;
 use super::settings::{Entry, KubeconfigSettings, Mode, RESYNC_INTERVAL, Settings};
-use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot, is_read};
+use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
 use crate::contract;
 
 /// The content of each file, by path. The names of configuration and plugin directories are numbered: `/net0`, `/bin1`.
@@ -108,6 +110,7 @@ impl Node {
         let kubeconfig = self.0.get(&settings.run_dir.join(contract::KUBECONFIG));
         Snapshot {
             networks: Ok(self.networks(settings)),
+            set_aside: self.set_aside(settings),
             record: self.0.get(&settings.net_dir.join(record::FILE)).map(|content| Record::parse(content)),
             drop_ins: BTreeMap::new(),
             plugins: self.names(&settings.bin_dir).collect(),
@@ -137,6 +140,11 @@ impl Node {
             NetworkFile { name, content, mode: 0o644, is_recent: false, unread: None }
         };
         self.names(&settings.net_dir).filter(|name| is_read(name)).map(network).collect()
+    }
+
+    fn set_aside(&self, settings: &Settings) -> Vec<SetAside> {
+        let read = |name: String| SetAside::of(&name, self.0[&settings.net_dir.join(&name)].clone(), 0o644);
+        self.names(&settings.net_dir).filter_map(read).collect()
     }
 
     fn apply(&mut self, operation: &Operation) {

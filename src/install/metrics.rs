@@ -147,7 +147,7 @@ mod tests {
     fn a_new_token_is_no_correction() {
         let metrics = Metrics::default();
         for reason in [Reason::KubeconfigDiffers, Reason::Recorded, Reason::Stale, Reason::EntryMissing] {
-            let operation = Operation::Remove { path: "/x".into(), expected: None };
+            let operation = Operation::Remove { path: "/x".into(), expected: None, replaced_by: None };
             metrics.healed(&Step { operation, reason });
         }
         let latest: Vec<_> = metrics.heals().latest_first().into_iter().map(|heal| heal.reason).collect();

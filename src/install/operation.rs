@@ -23,10 +23,12 @@ pub enum Operation {
         path: PathBuf,
         /// The content that the plan read. The removal fails if another writer has changed it since then.
         expected: Option<Vec<u8>>,
+        /// The file that takes its place. The removal fails unless that file has this content.
+        replaced_by: Option<Source>,
     },
 }
 
-/// A file as a plan read it.
+/// A file as a plan read it, or as an earlier step of the plan has written it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Source {
     pub path: PathBuf,

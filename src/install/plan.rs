@@ -4,6 +4,7 @@
 
 mod network;
 mod removal;
+mod restore;
 mod select;
 
 pub use network::{PodNetwork, chained_network, pod_network};
@@ -18,6 +19,7 @@ use super::mounts::Replaced;
 use super::operation::Operation;
 use super::read::Unread;
 use super::server::Unresolved;
+use super::set_aside::SetAside;
 use super::settings::Settings;
 use super::snapshot::{Binary, BinaryState, Snapshot};
 use crate::contract;
@@ -35,6 +37,8 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// Whether an earlier agent has installed the plugin. Chains are then edited even if the kubeconfig cannot be written.
     pub was_installed: bool,
+    /// Whether Cilium has renamed a file of the configuration directory (`cni.exclusive`).
+    pub is_renamed_by_cilium: bool,
 }
 
 /// An operation and its reason.
@@ -185,7 +189,8 @@ impl Plan {
 /// new.
 pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
     let warnings = snapshot.warnings();
-    let mut plan = Plan { was_installed: was_installed(snapshot), warnings, ..Plan::default() };
+    let is_renamed_by_cilium = snapshot.set_aside.iter().any(SetAside::is_of_cilium);
+    let mut plan = Plan { was_installed: was_installed(snapshot), warnings, is_renamed_by_cilium, ..Plan::default() };
     for path in &snapshot.stale {
         plan.step(Reason::Stale, remove(path.clone()));
     }
@@ -271,7 +276,7 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
 
 /// Returns the operation that removes a file, whatever its content.
 fn remove(path: PathBuf) -> Operation {
-    Operation::Remove { path, expected: None }
+    Operation::Remove { path, expected: None, replaced_by: None }
 }
 
 impl Reason {

@@ -35,6 +35,12 @@ pub(super) fn regular(path: &Path) -> io::Result<Vec<u8>> {
     limited(path)
 }
 
+/// Reads the record of a configuration directory, which holds originals of configurations in base64.
+pub(super) fn record_file(path: &Path) -> io::Result<Vec<u8>> {
+    check_regular(path)?;
+    at_most(path, 2 * MAX_CONFIGURATION)
+}
+
 /// Reads a network configuration of at most [`MAX_CONFIGURATION`].
 pub(super) fn network_file(path: &Path) -> io::Result<Vec<u8>> {
     check_regular(path)?;

@@ -333,13 +333,14 @@ fn status_of(plan: &Plan, before: &Status) -> Status {
     Status::NotReady(obstacles.chain(steps).collect())
 }
 
-/// The warning that another program repeatedly changes the same configuration, with the remedy if the program is known.
+/// The warning that another program repeatedly changes the same files, with the remedy if the program is known.
 fn contention_warning(plan: &Plan) -> String {
-    let path = plan.network.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-    let remedy =
-        if path.contains("cilium") { "; Cilium does so unless it is installed with cni.exclusive=false" } else { "" };
-    let reasons: Vec<&str> = plan.steps.iter().map(|step| step.reason.as_str()).collect();
-    format!("another program keeps changing {path} ({}){remedy}", reasons.join(", "))
+    let change = |step: &Step| format!("{} ({})", step.operation.path().display(), step.reason.as_str());
+    let changes: Vec<String> = plan.steps.iter().filter(|step| !step.reason.is_routine()).map(change).collect();
+    let changes = if changes.is_empty() { plan.steps.iter().map(change).collect() } else { changes }.join(", ");
+    let is_of_cilium = plan.is_renamed_by_cilium || changes.contains("cilium");
+    let remedy = if is_of_cilium { "; Cilium does so unless it is installed with cni.exclusive=false" } else { "" };
+    format!("another program keeps changing {changes}{remedy}")
 }
 
 #[cfg(test)]
@@ -348,7 +349,12 @@ mod tests {
     use crate::install::operation::Operation;
 
     fn plan(reason: Reason) -> Plan {
-        let operation = Operation::Remove { path: "/net.d/05-cilium.conflist".into(), expected: None };
+        plan_for("/net.d/05-cilium.conflist", reason)
+    }
+
+    /// A plan that changes this file, while the chain is in Cilium's.
+    fn plan_for(path: &str, reason: Reason) -> Plan {
+        let operation = Operation::Remove { path: path.into(), expected: None, replaced_by: None };
         Plan {
             steps: vec![Step { operation, reason }],
             network: Some("/net.d/05-cilium.conflist".into()),
@@ -369,8 +375,22 @@ mod tests {
     fn the_warning_about_cilium_names_the_setting() {
         let text = contention_warning(&plan(Reason::EntryMissing));
         assert!(text.contains("05-cilium.conflist (entry_missing)") && text.contains("cni.exclusive=false"), "{text}");
-        let other =
-            contention_warning(&Plan { network: Some("/net.d/10-x.conflist".into()), ..plan(Reason::EntryMissing) });
-        assert!(!other.contains("exclusive"), "{other}");
+        let own = plan_for("/net.d/02-istio-cni.conflist", Reason::EntryMissing);
+        assert!(!contention_warning(&own).contains("exclusive"), "{own:?}");
+        let text = contention_warning(&Plan { is_renamed_by_cilium: true, ..own });
+        assert!(
+            text.contains("02-istio-cni.conflist (entry_missing)") && text.contains("cni.exclusive=false"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_warning_about_another_writer_names_the_files_that_it_changes() {
+        let mut fought = plan_for("/bin/istio-cni", Reason::BinaryDiffers);
+        fought.steps.extend(plan_for("/run/istio-cni-kubeconfig", Reason::KubeconfigDiffers).steps);
+        assert_eq!(contention_warning(&fought), "another program keeps changing /bin/istio-cni (binary_differs)");
+        fought.steps.remove(0);
+        let only = "another program keeps changing /run/istio-cni-kubeconfig (kubeconfig_differs)";
+        assert_eq!(contention_warning(&fought), only);
     }
 }

@@ -1,10 +1,12 @@
-//! The record of the files that this program creates in the node's CNI configuration directory.
+//! The record of the files that this program creates in the node's CNI configuration directory, and of those that it replaces.
 //!
 //! A copy of a network looks like the network itself, so the record is the only way to recognize it after a reboot or with
 //! other flags. `plan` writes the record into that directory before the files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The record's file name. No runtime reads files of its extension.
@@ -21,6 +23,39 @@ pub struct Record {
     /// not read the file.
     #[serde(default)]
     pub chains: BTreeSet<String>,
+    /// Files of other programs that were converted to lists, by name: a removal puts them back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub originals: BTreeMap<String, Original>,
+}
+
+/// A file before its conversion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Encoded", into = "Encoded")]
+pub struct Original {
+    pub content: Vec<u8>,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// An original in the record. Its content may be no UTF-8.
+#[derive(Serialize, Deserialize)]
+struct Encoded {
+    base64: String,
+    mode: u32,
+}
+
+impl From<Original> for Encoded {
+    fn from(Original { content, mode }: Original) -> Self {
+        Self { base64: STANDARD.encode(content), mode }
+    }
+}
+
+impl TryFrom<Encoded> for Original {
+    type Error = base64::DecodeError;
+
+    fn try_from(Encoded { base64, mode }: Encoded) -> Result<Self, Self::Error> {
+        Ok(Self { content: STANDARD.decode(base64)?, mode })
+    }
 }
 
 impl Record {
@@ -30,12 +65,13 @@ impl Record {
         let is_name = |name: &String| !name.is_empty() && !name.contains('/');
         record.files.retain(is_name);
         record.chains.retain(is_name);
+        record.originals.retain(|name, _| is_name(name));
         record
     }
 
     /// The content of the record's file.
     pub fn text(&self) -> Vec<u8> {
-        // Sets of strings can always be serialized.
+        // Sets and maps of strings can always be serialized.
         let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
         text.push(b'\n');
         text
@@ -43,10 +79,10 @@ impl Record {
 
     /// Whether no file is recorded.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.chains.is_empty()
+        self.files.is_empty() && self.chains.is_empty() && self.originals.is_empty()
     }
 
-    /// Whether a file of this name is recorded.
+    /// Whether a file of this name is recorded as one that exists.
     pub fn names(&self, name: &str) -> bool {
         self.files.contains(name) || self.chains.contains(name)
     }
@@ -58,9 +94,15 @@ mod tests {
 
     #[test]
     fn a_record_is_parsed_from_its_text_and_paths_are_ignored() {
-        let record = Record { files: ["a.conflist".to_owned()].into(), chains: ["b.file".to_owned()].into() };
+        let original = Original { content: b"{\"mtu\": 1500.0}\xff".to_vec(), mode: 0o640 };
+        let record = Record {
+            files: ["a.conflist".to_owned()].into(),
+            chains: ["b.file".to_owned()].into(),
+            originals: [("c.conf".to_owned(), original)].into(),
+        };
         assert_eq!(Record::parse(&record.text()), record);
         assert!(Record::parse(b"{ half").is_empty());
         assert!(Record::parse(br#"{"files": ["../10-net.conflist", ""]}"#).is_empty());
+        assert!(Record::parse(br#"{"originals": {"../a.conf": {"base64": "", "mode": 420}}}"#).is_empty());
     }
 }

@@ -11,14 +11,17 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::conflist;
+use super::conflist::{self, is_read};
 use super::directories::Directories;
 use super::identity::NoAccount;
 use super::installed::{self, Illegible, Installed};
 use super::kubeconfig::Account;
-use super::read::{MAX_CONFIGURATION, Unread, access_mode, limited, network_file, regular, too_large, unread};
+use super::read::{
+    MAX_CONFIGURATION, Unread, access_mode, limited, network_file, record_file, regular, too_large, unread,
+};
 use super::record::{self, Record};
 use super::server::Resolution;
+use super::set_aside::{self, SetAside};
 use super::settings::{Mode, Settings};
 use super::temporary::is_stale;
 use crate::contract;
@@ -33,6 +36,8 @@ const RECENT: Duration = Duration::from_secs(2);
 pub struct Snapshot {
     /// Configuration files in the runtime's order, with those that cannot be read.
     pub networks: Result<Vec<NetworkFile>, Unread>,
+    /// Configurations under names that no runtime reads.
+    pub set_aside: Vec<SetAside>,
     /// The record of the files that this program created.
     pub record: Option<Record>,
     /// The files of further plugins, by the name of the list that they belong to. Lists without such files are missing.
@@ -115,6 +120,7 @@ impl Snapshot {
         let dirs = [&settings.bin_dir, &settings.net_dir, &settings.run_dir];
         Self {
             networks,
+            set_aside: set_aside::read(&settings.net_dir),
             record,
             drop_ins,
             plugins: file_names(&settings.bin_dir),
@@ -165,7 +171,7 @@ fn installed(path: &Path) -> Result<Installed, Illegible> {
 
 /// Reads the configuration files in the runtime's order, and the record of those that this program created.
 pub fn configuration(settings: &Settings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
-    let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
+    let record = record_file(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
     (networks(settings, record.as_ref()).map_err(unread(&settings.net_dir)), record)
 }
 
@@ -182,11 +188,6 @@ fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<Netw
     // Runtimes ignore directories, and read what links lead to.
     let files = entries.into_iter().filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
     Ok(files.filter_map(|file| network(&file.path(), &is_named)).collect())
-}
-
-/// Whether containerd or CRI-O reads files of this name. The name may be the extension alone.
-pub fn is_read(name: &str) -> bool {
-    [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
 /// Reads a configuration file that runtimes read, or that `is_named`; `None` if it is another file, or was removed meanwhile.

@@ -71,6 +71,9 @@ impl Start {
             check(&node, &at);
             assert!(run(&node, "remove", mode, usize::MAX), "{at}");
             assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()), "{at}");
+            assert_eq!(node.names("net"), [*file], "{at}");
+            assert_eq!(node.read(&format!("net/{file}")), self.content, "{at}");
+            assert!(!node.path("net/.istio-cni.owned").exists(), "{at}");
             if ended && removed {
                 break;
             }

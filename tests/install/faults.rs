@@ -259,7 +259,7 @@ fn the_temporary_of_a_running_writer_stays() {
     let stale = || Snapshot::take(&node.chained()).stale;
     assert_eq!(stale(), Vec::<PathBuf>::new());
     // A temporary file is not removed if it has been locked since a snapshot found it stale.
-    Files::new().apply(&Operation::Remove { path: ours.clone(), expected: None }).unwrap();
+    Files::new().apply(&Operation::Remove { path: ours.clone(), expected: None, replaced_by: None }).unwrap();
     assert!(ours.exists());
     drop(writing);
     let minutes = SystemTime::now() - Duration::from_secs(120);
@@ -267,7 +267,7 @@ fn the_temporary_of_a_running_writer_stays() {
     let mut found = stale();
     found.sort();
     assert_eq!(found, [theirs, ours.clone()]);
-    Files::new().apply(&Operation::Remove { path: ours.clone(), expected: None }).unwrap();
+    Files::new().apply(&Operation::Remove { path: ours.clone(), expected: None, replaced_by: None }).unwrap();
     assert!(!ours.exists());
 }
 
@@ -280,7 +280,7 @@ fn writers_do_not_remove_each_others_temporaries() {
         std::thread::spawn(move || {
             for number in 0..500 {
                 for path in Snapshot::take(&settings).stale {
-                    Files::new().apply(&Operation::Remove { path, expected: None }).unwrap();
+                    Files::new().apply(&Operation::Remove { path, expected: None, replaced_by: None }).unwrap();
                 }
                 let content = format!("{number}").into_bytes();
                 let write = Operation::Write { path: path.clone(), content, mode: 0o600, expected: None, source: None };

@@ -8,6 +8,7 @@
 mod crashes;
 mod faults;
 mod lifecycle;
+mod neighbours;
 mod networks;
 mod node;
 mod power;

@@ -324,5 +324,14 @@ scenarios! {
     upgrade: Scenario { begin: older, ..DEFAULT };
     repair_of_a_damaged_installation: Scenario { begin: damaged, ..DEFAULT };
     removal: Scenario { begin: installed, work: Work::Removes, at_least: 10, ..DEFAULT };
+    removal_that_restores_a_single_plugin: Scenario {
+        begin: |site| {
+            single(site);
+            installed(site);
+        },
+        work: Work::Removes,
+        at_least: 12,
+        ..DEFAULT
+    };
     removal_after_a_killed_one: Scenario { begin: installed, killed: removes_the_entry, work: Work::Uninstalls, at_least: 4, ..DEFAULT };
 }

@@ -203,7 +203,7 @@ fn a_file_that_runtimes_refuse_never_becomes_a_network() {
 type Make<'a> = &'a dyn Fn(&std::path::Path);
 
 /// A list behind such a file gets the entry, because a runtime that cannot read the file either may use the list. A single plugin
-/// is not converted, because a removal would keep the list, and no copy of the network is made, because it would sort first.
+/// is not converted, and no copy of the network is made, because it would sort first.
 #[test]
 fn a_file_that_the_agent_cannot_judge_is_an_obstacle() {
     use std::ffi::OsStr;

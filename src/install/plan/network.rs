@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::select::{Node, Primary, is_own, is_own_single, list_with_entry};
+use super::select::{Node, Primary, is_own_single, list_with_entry};
 use super::{Obstacle, Plan, Reason, Step, remove};
-use crate::install::conflist::{List, Network, same_value};
+use crate::install::conflist::{List, Network, is_read, same_value};
 use crate::install::operation::{Operation, Source};
-use crate::install::record::{self, Record};
+use crate::install::record::{self, Original};
 use crate::install::settings::{Mode, Settings};
-use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
+use crate::install::snapshot::{NetworkFile, Snapshot};
 
 /// Adds the steps after which the node's network names the plugin.
 pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
@@ -26,33 +26,17 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     };
     match done {
         Ok(target) => {
+            let record = node.record(&target);
+            node.remove_converted(plan, &target, record.as_ref());
             // A file that hides the target may be the node's network, and its chain must not lose its entry.
             let hides = |found: &Obstacle| matches!(found, Obstacle::Refused { .. } | Obstacle::Unjudged(_));
             if !plan.obstacles.iter().any(hides) {
-                node.remove_former(plan, &target);
+                node.remove_former(plan, &target.name);
             }
             // The record comes first, so that it names all files if the agent is killed after any step.
-            plan.steps.splice(first..first, node.record(&target));
+            plan.steps.splice(first..first, record);
         }
         Err(obstacle) => plan.obstacles.push(obstacle),
-    }
-}
-
-/// Adds the steps after which no configuration names the plugin, for all modes of installation.
-pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], record: Option<&Record>) {
-    // A copy sorts before the list that it was made of. It is removed after the list's entry, because the runtime uses
-    // the list as soon as the copy is removed.
-    let (own, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| {
-        let named = matches!(&settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name);
-        (named && list_with_entry(file).is_some()) || is_own(file, record)
-    });
-    for file in others {
-        if let Some(list) = list_with_entry(file) {
-            plan.step(Reason::Removal, without_entry(&settings.net_dir.join(&file.name), file, &list));
-        }
-    }
-    for file in own {
-        plan.step(Reason::Removal, remove(settings.net_dir.join(&file.name)));
     }
 }
 
@@ -89,12 +73,19 @@ pub fn pod_network(settings: &Settings, snapshot: &Snapshot) -> Result<PodNetwor
     Ok(PodNetwork { path: node.path(&found.file.name), others, names_the_plugin })
 }
 
+/// The file that has the entry after a plan.
+struct Target<'a> {
+    name: String,
+    /// The file of another name from which it was converted, with the content that a removal puts back.
+    converted: Option<(&'a NetworkFile, Original)>,
+}
+
 impl<'a> Node<'a> {
-    /// Adds the entry to the primary file's network; returns the name of the resulting file.
+    /// Adds the entry to the primary file's network; returns the resulting file.
     ///
     /// A list behind an obstacle gets its entry, too: CRI-O may use the list, and no runtime uses it without the entry once the
-    /// obstacle is removed. A single plugin that the runtime may not use is not converted, because a removal keeps the list.
-    fn chain_in_place(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<String, Obstacle> {
+    /// obstacle is removed. A single plugin that the runtime may not use is not converted.
+    fn chain_in_place(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<Target<'a>, Obstacle> {
         let Primary { file, network, hidden_by, .. } = primary;
         let mut unjudged = hidden_by.iter().filter(|hiding| matches!(hiding, Obstacle::Unjudged(_)));
         match (network, unjudged.next()) {
@@ -112,7 +103,6 @@ impl<'a> Node<'a> {
                     let text = list.with_entry(&entry);
                     self.check_shadowed(file, &target, &text)?;
                     self.write(plan, reason, &target, text, file.mode, Some(file));
-                    self.remove_converted(plan, file, &target);
                 }
             }
             Network::Single(single) => {
@@ -121,10 +111,14 @@ impl<'a> Node<'a> {
                     Some(existing) if existing.content == text => {}
                     _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode, Some(file)),
                 }
-                self.remove_converted(plan, file, &target);
             }
         }
-        Ok(target)
+        let original = match network {
+            Network::List(list) => list.without_entry().unwrap_or_else(|| file.content.clone()),
+            Network::Single(_) => file.content.clone(),
+        };
+        let converted = (file.name != target).then_some((*file, Original { content: original, mode: file.mode }));
+        Ok(Target { name: target, converted })
     }
 
     /// Returns the existing file that a conversion of `file` to `text` would replace, unless it is a list of another program.
@@ -143,18 +137,22 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Removes the file of a single plugin that has been converted to a list: the runtime would load that file first.
-    fn remove_converted(&self, plan: &mut Plan, file: &NetworkFile, target: &str) {
-        if file.name != target {
-            let (path, expected) = (self.path(&file.name), Some(file.content.clone()));
-            plan.step(Reason::Converted, Operation::Remove { path, expected });
-        }
+    /// Removes a file that has been converted to a list: the runtime would load that file first. If the plan's `record` stores the
+    /// original, the step fails without it.
+    fn remove_converted(&self, plan: &mut Plan, target: &Target<'_>, record: Option<&Step>) {
+        let Some((file, _)) = &target.converted else { return };
+        let replaced_by = record.and_then(|step| match &step.operation {
+            Operation::Write { path, content, .. } => Some(Source { path: path.clone(), content: content.clone() }),
+            _ => None,
+        });
+        let (path, expected) = (self.path(&file.name), Some(file.content.clone()));
+        plan.step(Reason::Converted, Operation::Remove { path, expected, replaced_by });
     }
 
     /// Adds the entry to a copy of the primary file's network.
     ///
     /// The copy of a network that the runtime may not use would become the node's network, because it sorts first.
-    fn chain_copy(&self, plan: &mut Plan, primary: &Primary<'a>, owned: &str) -> Result<String, Obstacle> {
+    fn chain_copy(&self, plan: &mut Plan, primary: &Primary<'a>, owned: &str) -> Result<Target<'a>, Obstacle> {
         if let Some((first, others)) = primary.hidden_by.split_first() {
             plan.obstacles.extend(others.iter().cloned());
             return Err(first.clone());
@@ -166,7 +164,7 @@ impl<'a> Node<'a> {
         };
         let existing = self.find_own(owned)?;
         plan.network = Some(self.path(owned));
-        let is_foreign = |file: &&NetworkFile| file.name != owned && !self.is_own(file);
+        let is_foreign = |file: &&NetworkFile| is_read(&file.name) && file.name != owned && !self.is_own(file);
         for first in self.files.iter().filter(is_foreign).filter(|file| file.name.as_str() < owned) {
             let obstacle = match self.judge(first) {
                 Ok(_) => Obstacle::Preempted { first: self.path(&first.name), owned: self.path(owned) },
@@ -182,7 +180,7 @@ impl<'a> Node<'a> {
             Some(existing) => self.write(plan, Reason::EntryDiffers, owned, text, existing.mode, Some(primary.file)),
             None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
         }
-        Ok(owned.to_owned())
+        Ok(Target { name: owned.to_owned(), converted: None })
     }
 
     /// Returns the existing file of this name. It is an error if the file is neither recorded nor names the plugin: the
@@ -197,7 +195,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn standalone(&self, plan: &mut Plan, file: &str) -> Result<String, Obstacle> {
+    fn standalone(&self, plan: &mut Plan, file: &str) -> Result<Target<'a>, Obstacle> {
         let existing = self.find_own(file)?;
         let text = self.settings.entry.standalone();
         plan.network = Some(self.path(file));
@@ -206,7 +204,7 @@ impl<'a> Node<'a> {
             Some(existing) if same_value(&existing.content, text.as_bytes()) => {}
             Some(existing) => self.write(plan, Reason::EntryDiffers, file, text.into(), existing.mode, None),
         }
-        Ok(file.to_owned())
+        Ok(Target { name: file.to_owned(), converted: None })
     }
 
     /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for
@@ -226,15 +224,19 @@ impl<'a> Node<'a> {
     }
 
     /// The step that updates the record to the existing and the planned files, if it differs.
-    fn record(&self, target: &str) -> Option<Step> {
+    fn record(&self, target: &Target<'_>) -> Option<Step> {
         let recorded = self.snapshot.record.clone().unwrap_or_default();
         let mut record = recorded.clone();
-        record.files.retain(|name| self.find(name).is_some());
+        let is_set_aside = |name: &String| self.snapshot.set_aside.iter().any(|file| file.former == *name);
+        record.files.retain(|name| self.find(name).is_some() || is_set_aside(name));
         record.chains.retain(|name| self.find(name).is_some_and(|file| list_with_entry(file).is_some()));
         match &self.settings.mode {
             Mode::Owned { file, .. } | Mode::Standalone { file } => drop(record.files.insert(file.clone())),
-            Mode::Chained { .. } if is_read(target) => {}
-            Mode::Chained { .. } => drop(record.chains.insert(target.to_owned())),
+            Mode::Chained { .. } if is_read(&target.name) => {}
+            Mode::Chained { .. } => drop(record.chains.insert(target.name.clone())),
+        }
+        if let Some((file, original)) = &target.converted {
+            record.originals.insert(file.name.clone(), original.clone());
         }
         let path = self.path(record::FILE);
         let operation = match record.is_empty() {
@@ -273,7 +275,7 @@ fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
 }
 
 /// The file's name with the extension `.conflist`, under which runtimes expect a list.
-fn conflist_name(name: &str) -> String {
+pub(super) fn conflist_name(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((stem, "conf" | "json")) => format!("{stem}.conflist"),
         _ => name.to_owned(),
@@ -306,10 +308,10 @@ fn is_without_entry(file: &NetworkFile, text: &[u8]) -> bool {
     without_entry.is_some_and(|list| same_value(&list, &file.content))
 }
 
-fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
+pub(super) fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
     let (path, expected) = (path.to_owned(), Some(file.content.clone()));
     match list.without_entry() {
         Some(content) => Operation::Write { path, content, mode: file.mode, expected, source: None },
-        None => Operation::Remove { path, expected },
+        None => Operation::Remove { path, expected, replaced_by: None },
     }
 }

@@ -1,6 +1,6 @@
 //! Plans a removal: the entry, the kubeconfig and the programs, or the plugin as a stub. Pure.
 
-use super::{Plan, Reason, network, remove};
+use super::{Plan, Reason, network, remove, restore};
 use crate::contract;
 use crate::install::directories::{Directories, Place};
 use crate::install::installed::{Illegible, Installed};
@@ -16,7 +16,7 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope, needed: O
     let mut plan = Plan { warnings: snapshot.warnings(), ..Plan::default() };
     match &snapshot.networks {
         _ if !scope.conf => {}
-        Ok(files) => network::removal(&mut plan, settings, files, snapshot.record.as_ref()),
+        Ok(files) => restore::restore(&mut plan, settings, files, snapshot),
         Err(unread) => plan.obstacles.push(unread.clone().into()),
     }
     // The record is removed after the files that it names.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use super::Obstacle;
 use crate::contract;
-use crate::install::conflist::{Invalid, List, Network, decode_drop_in, drop_in_directory};
+use crate::install::conflist::{Invalid, List, Network, decode_drop_in, drop_in_directory, is_read};
 use crate::install::read::Unread;
 use crate::install::record::Record;
 use crate::install::settings::{OWNED, Settings};
-use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
+use crate::install::snapshot::{NetworkFile, Snapshot};
 
 /// A node's network configurations, for the settings of an installation.
 pub(super) struct Node<'a> {
@@ -80,7 +80,8 @@ impl<'a> Node<'a> {
     /// CRI-O takes the next one. The agent does not know the runtime, so each earlier file is an obstacle.
     fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let mut refused = Vec::new();
-        let is_candidate = |file: &&NetworkFile| Some(file.name.as_str()) != except && !self.is_own(file);
+        let is_candidate =
+            |file: &&NetworkFile| is_read(&file.name) && Some(file.name.as_str()) != except && !self.is_own(file);
         for file in self.files.iter().filter(is_candidate) {
             match self.judge(file) {
                 Ok(network) if has_only_our_plugin(&network) => {}

@@ -1,5 +1,6 @@
 //! Plans for states of a node: the steps, their order, and the obstacles.
 
+mod conversion;
 mod modes;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use crate::install::memory;
 use crate::install::record::{self, Record};
 use crate::install::scope::Scope;
 use crate::install::server::{Endpoint, Resolution, Server};
+use crate::install::set_aside::SetAside;
 use crate::install::settings::{KubeconfigSettings, Mode};
 use crate::install::snapshot::NetworkFile;
 
@@ -44,6 +46,7 @@ fn file(name: &str, content: &str) -> NetworkFile {
 fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
     Snapshot {
         networks: Ok(networks),
+        set_aside: Vec::new(),
         record: None,
         drop_ins: BTreeMap::new(),
         plugins: ["ptp", "bridge", "a", "b"].map(str::to_owned).into(),
@@ -157,20 +160,6 @@ fn the_entry_moves_to_a_network_that_sorts_first() {
     let node = after(&settings, node);
     assert!(install(&settings, &node).is_empty());
     assert_eq!(node.networks.unwrap()[1].content, LIST.as_bytes());
-}
-
-#[test]
-fn a_single_plugin_is_converted_to_a_list_before_its_file_is_removed() {
-    let settings = chained();
-    let mut before = after(&settings, node(BinaryState::Same, Vec::new()));
-    before.networks = Ok(vec![file("10-a.conf", CONF)]);
-    let expected =
-        [step(Reason::EntryMissing, "write /net/10-a.conflist"), step(Reason::Converted, "remove /net/10-a.conf")];
-    assert_eq!(steps(&install(&settings, &before)), expected);
-    // The agent is killed between the two steps.
-    let [write, _] = install(&settings, &before).steps.try_into().unwrap();
-    apply(&settings, &mut before, write.operation);
-    assert_eq!(steps(&install(&settings, &before)), [step(Reason::Converted, "remove /net/10-a.conf")]);
 }
 
 #[test]

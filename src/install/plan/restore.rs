@@ -1,0 +1,142 @@
+//! Plans the removal from the configuration directory: entries, files of this program, and originals that are put back. Pure.
+
+use super::network::{conflist_name, names_the_plugin, without_entry};
+use super::select::{is_own, list_with_entry};
+use super::{Plan, Reason, remove};
+use crate::install::conflist::{List, Network, same_value};
+use crate::install::operation::{Operation, Source};
+use crate::install::record::Original;
+use crate::install::set_aside::SetAside;
+use crate::install::settings::{Mode, Settings};
+use crate::install::snapshot::{NetworkFile, Snapshot};
+
+/// Adds the steps after which no configuration names the plugin, for all modes of installation, and none of this program is left.
+pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
+    let directory = Directory { settings, files, snapshot };
+    let held = directory.held();
+    // A copy sorts before the list that it was made of. It is removed after the list's entry, because the runtime uses
+    // the list as soon as the copy is removed.
+    let (own, others): (Vec<_>, Vec<_>) = held.iter().partition(|held| directory.is_own(held));
+    for held in others {
+        let path = settings.net_dir.join(held.name);
+        if let Some(replacement) = directory.replacement_of(held) {
+            directory.replace(plan, held, replacement);
+        } else if let Some(list) = list_with_entry(&held.file) {
+            plan.step(Reason::Removal, without_entry(&path, &held.file, &list));
+        }
+    }
+    for held in own {
+        plan.step(Reason::Removal, remove(settings.net_dir.join(held.name)));
+    }
+}
+
+/// A configuration directory from which the installation is removed.
+struct Directory<'a> {
+    settings: &'a Settings,
+    files: &'a [NetworkFile],
+    snapshot: &'a Snapshot,
+}
+
+/// A file that may hold the plugin's entry.
+struct Held<'a> {
+    name: &'a str,
+    /// The file under the name under which runtimes read it.
+    file: NetworkFile,
+}
+
+/// The file that takes the place of a list that this program has converted.
+struct Replacement<'a> {
+    original: &'a Original,
+    /// The original under its former name, or the newer version that its owner has written.
+    by: Source,
+    /// Whether the file exists already.
+    exists: bool,
+}
+
+impl Held<'_> {
+    /// What another program has added to the name.
+    fn suffix(&self) -> &str {
+        self.name.strip_prefix(self.file.name.as_str()).unwrap_or_default()
+    }
+}
+
+impl<'a> Directory<'a> {
+    /// The files that may hold the entry: configurations, and those that another program has renamed.
+    fn held(&self) -> Vec<Held<'a>> {
+        let files = self.files.iter().map(|file| Held { name: &file.name, file: file.clone() });
+        let is_named = |aside: &&SetAside| self.files.iter().any(|file| file.name == aside.name);
+        let renamed = self.snapshot.set_aside.iter().filter(|aside| !is_named(aside));
+        let renamed = renamed.map(|aside| Held {
+            name: &aside.name,
+            file: NetworkFile {
+                name: aside.former.clone(),
+                content: aside.content.clone(),
+                mode: aside.mode,
+                is_recent: false,
+                unread: None,
+            },
+        });
+        files.chain(renamed).collect()
+    }
+
+    /// Whether this program created the whole file. Another program's file of that name, which it has set aside, is not.
+    fn is_own(&self, held: &Held<'_>) -> bool {
+        let Held { file, .. } = held;
+        let named = matches!(&self.settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name);
+        let is_own = (named && list_with_entry(file).is_some()) || is_own(file, self.snapshot.record.as_ref());
+        is_own && (held.suffix().is_empty() || names_the_plugin(file))
+    }
+
+    /// The file that takes the place of a list that was converted. A list that another program has changed since the conversion
+    /// stays, unless the owner of the converted file has written that file again.
+    fn replacement_of(&self, held: &Held<'_>) -> Option<Replacement<'a>> {
+        let originals = self.snapshot.record.iter().flat_map(|record| &record.originals);
+        let mut of_list = originals.filter(|(name, _)| conflist_name(name) == held.file.name);
+        of_list.find_map(|(former, original)| {
+            let name = format!("{former}{}", held.suffix());
+            let newer = self.content(&name);
+            let is_leftover = newer.is_some() && list_with_entry(&held.file).is_some();
+            let content = newer.unwrap_or(&original.content).to_vec();
+            let by = Source { path: self.settings.net_dir.join(name), content };
+            (is_leftover || self.is_converted(&held.file, original)).then_some(Replacement {
+                original,
+                by,
+                exists: newer.is_some(),
+            })
+        })
+    }
+
+    /// Whether a list is the conversion of `original`, with the plugin's entry or without.
+    fn is_converted(&self, file: &NetworkFile, original: &Original) -> bool {
+        let Ok(Network::List(list)) = Network::of_file(&file.name, &file.content) else { return false };
+        let converted = match Network::parse(&original.content) {
+            Ok(Network::Single(single)) => {
+                let chained = single.chained(&self.settings.entry.chained());
+                List::decode(&chained).ok().and_then(|list| list.without_entry())
+            }
+            Ok(Network::List(_)) => Some(original.content.clone()),
+            Err(_) => None,
+        };
+        let is = |bare: Vec<u8>| converted.is_some_and(|converted| converted == bare || same_value(&converted, &bare));
+        list.without_entry().is_some_and(is)
+    }
+
+    /// Puts an original back, unless its owner has written the file again, and removes the list. The runtime always finds one of
+    /// both.
+    fn replace(&self, plan: &mut Plan, held: &Held<'_>, replacement: Replacement<'_>) {
+        let Replacement { original, by, exists } = replacement;
+        if !exists {
+            let Source { path, content } = by.clone();
+            let write = Operation::Write { path, content, mode: original.mode, expected: None, source: None };
+            plan.step(Reason::Removal, write);
+        }
+        let (path, expected) = (self.settings.net_dir.join(held.name), Some(held.file.content.clone()));
+        plan.step(Reason::Removal, Operation::Remove { path, expected, replaced_by: Some(by) });
+    }
+
+    /// The content of a file of this name, if it exists.
+    fn content(&self, name: &str) -> Option<&'a [u8]> {
+        let file = self.files.iter().find(|file| file.name == name).map(|file| file.content.as_slice());
+        file.or_else(|| self.snapshot.set_aside.iter().find(|aside| aside.name == name).map(|aside| &*aside.content))
+    }
+}

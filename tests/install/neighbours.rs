@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -206,9 +207,11 @@ impl Neighbour {
     }
 }
 
+/// Writes a file, which the installer may remove at any time.
 fn create(path: &Path, content: &[u8]) {
-    fs::write(path, content).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut file = fs::File::create(path).unwrap();
+    file.write_all(content).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
 }
 
 fn rename_over(path: &Path, content: &[u8]) {
@@ -218,16 +221,20 @@ fn rename_over(path: &Path, content: &[u8]) {
 }
 
 fn remove_if_present(path: &Path) {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+    unless_missing(fs::remove_file(path));
+}
+
+fn unless_missing(done: io::Result<()>) {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         done => done.unwrap(),
     }
 }
 
-/// Adds a suffix to the names that are `chosen`.
+/// Adds a suffix to the names that are `chosen`. The installer may remove a file meanwhile.
 fn rename_with(dir: &Path, suffix: &str, chosen: impl Fn(&str) -> bool) {
     for name in files(dir).into_keys().filter(|name| chosen(name) && !name.ends_with(suffix)) {
-        fs::rename(dir.join(&name), dir.join(format!("{name}{suffix}"))).unwrap();
+        unless_missing(fs::rename(dir.join(&name), dir.join(format!("{name}{suffix}"))));
     }
 }
 

@@ -227,7 +227,7 @@ fn has_kubeconfig(snapshot: &Snapshot) -> bool {
 fn was_installed(snapshot: &Snapshot) -> bool {
     let is_installed = |binary: &Binary| binary.name == contract::PLUGIN_NAME && binary.state != BinaryState::Missing;
     (!snapshot.has_stub() && snapshot.binaries.iter().flatten().any(is_installed))
-        || snapshot.networks.iter().flatten().any(network::names_the_plugin)
+        || snapshot.networks.iter().flatten().any(select::names_the_plugin)
 }
 
 /// Adds the copies of the image's programs; returns whether the image could be read. Programs are copied only if the plugin

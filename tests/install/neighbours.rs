@@ -95,6 +95,12 @@ impl Neighbour {
         node
     }
 
+    /// Renames all configurations but those of `next`.
+    fn exclude(&self, dir: &Path) {
+        let next = self.shapes("next");
+        rename_with(dir, ".cilium_bak", |name| conflist::is_read(name) && !next.contains_key(name));
+    }
+
     /// Does what the program does when it starts again.
     fn act(&self, dir: &Path) {
         let own = self.shapes("net.d");
@@ -114,8 +120,7 @@ impl Neighbour {
             Acts::Excludes => {
                 let next = self.shapes("next");
                 next.iter().for_each(|(name, (content, _))| rename_over(&dir.join(name), content));
-                let is_excluded = |name: &str| conflist::is_read(name) && !next.contains_key(name);
-                rename_with(dir, ".cilium_bak", is_excluded);
+                self.exclude(dir);
             }
             Acts::Disables => {
                 rename_with(dir, ".mk_disabled", |name| name.contains("bridge") || name.contains("podman"));
@@ -181,6 +186,10 @@ impl Neighbour {
         let start = Instant::now();
         while let Some(deviation) = self.deviation(&node, mode, true) {
             assert!(start.elapsed() < DEADLINE, "{deviation}");
+            // Cilium watches the directory.
+            if matches!(self.acts, Acts::Excludes) {
+                self.exclude(&node.path("net"));
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         installer.ready().await;

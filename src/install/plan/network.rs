@@ -1,9 +1,10 @@
 //! Plans the edits of network configurations: derives their new content. Pure.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::select::{Node, Primary, is_own_single, list_with_entry};
+use super::restore::put_back;
+use super::select::{Node, Primary, conflist_name, list_with_entry, names_the_plugin, without_entry};
 use super::{Obstacle, Plan, Reason, Step, remove};
 use crate::install::conflist::{List, Network, is_read, same_value};
 use crate::install::operation::{Operation, Source};
@@ -208,7 +209,7 @@ impl<'a> Node<'a> {
     }
 
     /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for
-    /// a pod. These steps follow the edit of `target`, so that the chain that the runtime uses always has the entry.
+    /// a pod. The original of a list that was converted comes back. These steps follow the edit of `target`, so that the chain that the runtime uses always has the entry.
     fn remove_former(&self, plan: &mut Plan, target: &str) {
         for file in self.files.iter().filter(|file| file.name != target) {
             // The file from which `target` was converted is removed by `remove_converted`, now or in a later plan.
@@ -217,7 +218,9 @@ impl<'a> Node<'a> {
             }
             if self.is_own(file) {
                 plan.step(Reason::LeftBehind, remove(self.path(&file.name)));
-            } else if let Some(list) = list_with_entry(file) {
+            } else if !put_back(plan, self.settings, self.snapshot, file)
+                && let Some(list) = list_with_entry(file)
+            {
                 plan.step(Reason::LeftBehind, without_entry(&self.path(&file.name), file, &list));
             }
         }
@@ -228,7 +231,9 @@ impl<'a> Node<'a> {
         let recorded = self.snapshot.record.clone().unwrap_or_default();
         let mut record = recorded.clone();
         let is_set_aside = |name: &String| self.snapshot.set_aside.iter().any(|file| file.former == *name);
-        record.files.retain(|name| self.find(name).is_some() || is_set_aside(name));
+        let exists = |name: &String| self.find(name).is_some() || is_set_aside(name);
+        record.files.retain(&exists);
+        record.originals.retain(|name, _| exists(&conflist_name(name)));
         record.chains.retain(|name| self.find(name).is_some_and(|file| list_with_entry(file).is_some()));
         match &self.settings.mode {
             Mode::Owned { file, .. } | Mode::Standalone { file } => drop(record.files.insert(file.clone())),
@@ -274,19 +279,6 @@ fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
     }
 }
 
-/// The file's name with the extension `.conflist`, under which runtimes expect a list.
-pub(super) fn conflist_name(name: &str) -> String {
-    match name.rsplit_once('.') {
-        Some((stem, "conf" | "json")) => format!("{stem}.conflist"),
-        _ => name.to_owned(),
-    }
-}
-
-/// Whether a file's network names the plugin.
-pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
-    list_with_entry(file).is_some() || is_own_single(file)
-}
-
 /// Whether a runtime that searches only the directory of `plugins` may run this network: the directory holds all other plugins
 /// of it. The network need not name this plugin: its owner may have rewritten it, and the next agent adds the entry again. A
 /// file that is not a network, such as an unreadable, empty or incomplete one, may become any network.
@@ -306,12 +298,4 @@ pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
 fn is_without_entry(file: &NetworkFile, text: &[u8]) -> bool {
     let without_entry = List::decode(text).ok().and_then(|list| list.without_entry());
     without_entry.is_some_and(|list| same_value(&list, &file.content))
-}
-
-pub(super) fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
-    let (path, expected) = (path.to_owned(), Some(file.content.clone()));
-    match list.without_entry() {
-        Some(content) => Operation::Write { path, content, mode: file.mode, expected, source: None },
-        None => Operation::Remove { path, expected, replaced_by: None },
-    }
 }

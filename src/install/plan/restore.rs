@@ -1,7 +1,7 @@
-//! Plans the removal from the configuration directory: entries, files of this program, and originals that are put back. Pure.
+//! Plans the removal from the configuration directory: entries, files of this program, and originals that are put back. Also puts
+//! an original back when the entry goes to another network. Pure.
 
-use super::network::{conflist_name, names_the_plugin, without_entry};
-use super::select::{is_own, list_with_entry};
+use super::select::{conflist_name, is_own, list_with_entry, names_the_plugin, without_entry};
 use super::{Plan, Reason, remove};
 use crate::install::conflist::{List, Network, same_value};
 use crate::install::operation::{Operation, Source};
@@ -20,7 +20,7 @@ pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     for held in others {
         let path = settings.net_dir.join(held.name);
         if let Some(replacement) = directory.replacement_of(held) {
-            directory.replace(plan, held, replacement);
+            directory.replace(plan, Reason::Removal, held.name, &held.file, replacement);
         } else if let Some(list) = list_with_entry(&held.file) {
             plan.step(Reason::Removal, without_entry(&path, &held.file, &list));
         }
@@ -28,6 +28,17 @@ pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     for held in own {
         plan.step(Reason::Removal, remove(settings.net_dir.join(held.name)));
     }
+}
+
+/// Adds the steps after which the original is in the place of a list that was converted from it and does not get the entry. Returns
+/// whether there are any.
+pub(super) fn put_back(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, file: &NetworkFile) -> bool {
+    let files = snapshot.networks.as_deref().unwrap_or_default();
+    let directory = Directory { settings, files, snapshot };
+    let held = Held { name: &file.name, file: file.clone() };
+    let Some(replacement) = directory.replacement_of(&held) else { return false };
+    directory.replace(plan, Reason::LeftBehind, held.name, &held.file, replacement);
+    true
 }
 
 /// A configuration directory from which the installation is removed.
@@ -123,15 +134,15 @@ impl<'a> Directory<'a> {
 
     /// Puts an original back, unless its owner has written the file again, and removes the list. The runtime always finds one of
     /// both.
-    fn replace(&self, plan: &mut Plan, held: &Held<'_>, replacement: Replacement<'_>) {
+    fn replace(&self, plan: &mut Plan, reason: Reason, name: &str, list: &NetworkFile, replacement: Replacement<'_>) {
         let Replacement { original, by, exists } = replacement;
         if !exists {
             let Source { path, content } = by.clone();
             let write = Operation::Write { path, content, mode: original.mode, expected: None, source: None };
-            plan.step(Reason::Removal, write);
+            plan.step(reason, write);
         }
-        let (path, expected) = (self.settings.net_dir.join(held.name), Some(held.file.content.clone()));
-        plan.step(Reason::Removal, Operation::Remove { path, expected, replaced_by: Some(by) });
+        let (path, expected) = (self.settings.net_dir.join(name), Some(list.content.clone()));
+        plan.step(reason, Operation::Remove { path, expected, replaced_by: Some(by) });
     }
 
     /// The content of a file of this name, if it exists.

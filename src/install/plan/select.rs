@@ -1,10 +1,11 @@
 //! Selects the file whose network gets the plugin's entry, as runtimes select their network. Pure.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Obstacle;
 use crate::contract;
 use crate::install::conflist::{Invalid, List, Network, decode_drop_in, drop_in_directory, is_read};
+use crate::install::operation::Operation;
 use crate::install::read::Unread;
 use crate::install::record::Record;
 use crate::install::settings::{OWNED, Settings};
@@ -211,4 +212,26 @@ pub(super) fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
 pub(super) fn is_own_single(file: &NetworkFile) -> bool {
     Network::parse(&file.content)
         .is_ok_and(|network| matches!(network, Network::Single(_)) && has_only_our_plugin(&network))
+}
+
+/// The file's name with the extension `.conflist`, under which runtimes expect a list.
+pub(super) fn conflist_name(name: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((stem, "conf" | "json")) => format!("{stem}.conflist"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Whether a file's network names the plugin.
+pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
+    list_with_entry(file).is_some() || is_own_single(file)
+}
+
+/// The operation after which a list does not name the plugin: its file goes if it has no other plugins.
+pub(super) fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
+    let (path, expected) = (path.to_owned(), Some(file.content.clone()));
+    match list.without_entry() {
+        Some(content) => Operation::Write { path, content, mode: file.mode, expected, source: None },
+        None => Operation::Remove { path, expected, replaced_by: None },
+    }
 }

@@ -25,6 +25,24 @@ fn a_single_plugin_is_converted_to_a_list_before_its_file_is_removed() {
     assert_eq!(removed(&settings, before), vec![file("10-a.conf", CONF)]);
 }
 
+#[test]
+fn the_original_comes_back_when_the_entry_goes_to_another_network() {
+    let (settings, original) = (chained(), file("20-b.conf", CONF));
+    let mut node = after(&settings, node(BinaryState::Same, vec![original.clone()]));
+    node.networks.as_mut().unwrap().insert(0, file("10-a.conflist", LIST));
+    let expected = [
+        step(Reason::EntryMissing, "write /net/10-a.conflist"),
+        step(Reason::LeftBehind, "write /net/20-b.conf"),
+        step(Reason::LeftBehind, "remove /net/20-b.conflist"),
+    ];
+    assert_eq!(steps(&install(&settings, &node)), expected);
+    let node = after(&settings, node);
+    assert_eq!(node.networks.as_ref().unwrap()[1], original);
+    // Then the record names nothing that a removal would put back.
+    let node = after(&settings, node);
+    assert_eq!((node.record.clone().unwrap_or_default().is_empty(), steps(&install(&settings, &node))), (true, vec![]));
+}
+
 /// The configurations after a removal; panics if one of its steps leaves the node without a network.
 fn removed(settings: &Settings, mut node: Snapshot) -> Vec<NetworkFile> {
     for step in removal(settings, &node, Scope::ALL, None).steps {

@@ -101,7 +101,12 @@ test: require-test
 # Everything, with the trials of the cluster that `make test` leaves out.
 full: export FULL := 1
 full: require-test
-	$(GATE) lint suites demo kernels fuzz
+	$(GATE) lint suites demo kernels fuzz compatibility
+
+# Prints README's tables of what was tried with which runtimes and neighbours.
+.PHONY: compatibility
+compatibility:
+	@tests/support/make/compatibility $(GATE_DIR)
 
 # Both commands on a machine without packages, caches and tools, in a checkout that other users may not enter.
 test-new-machine: export REQUIRE_TIERS := corpus,go,helm,promtool,browser,netns,cri,cluster

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::chain::{NETWORK, PLUGINS};
 use crate::cluster::Cluster;
 use crate::stage::Stage;
-use test_support::runtime::{conflist, wait};
+use test_support::runtime::wait;
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cni.yaml");
 /// Two images with the same programs: the one that the manifests name, and one that upgrades switch to.
@@ -193,7 +193,7 @@ impl Drop for Agent<'_> {
         let _ = kubectl(&["delete", "--filename", MANIFESTS, "--ignore-not-found"]);
         let _ = self.is_gone();
         // A failed trial must not affect the next.
-        let _ = conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.original);
+        let _ = self.cluster.load_network(&self.original);
         let _ = fs::remove_file(Path::new(PLUGINS).join(PLUGIN_NAME));
         let _ = fs::remove_dir_all(RUN_DIR);
     }

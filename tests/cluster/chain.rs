@@ -43,12 +43,12 @@ impl<'c> Chain<'c> {
 
     /// Adds the chain entry.
     pub(crate) fn enter(&self) -> Result<()> {
-        conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.with)
+        self.cluster.load_network(&self.with)
     }
 
     /// Removes only the chain entry, so that the node is in the state in which pods start before the agent.
     pub(crate) fn leave(&self) -> Result<()> {
-        conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.without)
+        self.cluster.load_network(&self.without)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Access to the cluster: requests to the API server as an administrator, imports of images into containerd, and
+//! Access to the cluster: requests to the API server as an administrator, imports of images into the container runtime, and
 //! interruptions of Kubernetes' components such as kube-apiserver.
 
 use std::fs;
@@ -20,12 +20,14 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::agent::IMAGES;
+use crate::chain::NETWORK;
+use crate::enter;
 use crate::injector::{PROXY, VALIDATION};
 use test_support::runtime::client::Cri;
 use test_support::runtime::netns::Netns;
 use test_support::runtime::node::IMAGE;
 use test_support::runtime::programs::{Programs, static_build};
-use test_support::runtime::{image, wait};
+use test_support::runtime::{conflist, crio, image, wait};
 
 pub(crate) const NODE: &str = "node";
 /// The pause between two requests to the API server.
@@ -43,7 +45,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Imports all images and connects to the API server and containerd.
+    /// Imports all images and connects to the API server and the container runtime.
     pub(crate) fn connect(programs: &Programs) -> Result<Self> {
         let agent = static_build("install-cni").map_err(anyhow::Error::msg)?;
         import(IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
@@ -67,10 +69,21 @@ impl Cluster {
         Ok(Self {
             client,
             runtime,
-            cri: Cri::connect(Path::new("/run/containerd/containerd.sock"))?,
+            cri: Cri::connect(enter::Runtime::here().context("this program runs outside of a cluster")?.socket())?,
             plugin: programs.istio_cni.clone(),
             netns: Netns::open(Path::new("/proc/self/ns/net"))?,
         })
+    }
+
+    /// Replaces the node's network and waits until the container runtime has loaded it.
+    pub(crate) fn load_network(&self, text: &str) -> Result<()> {
+        let network = Path::new(NETWORK);
+        if enter::Runtime::here() != Some(enter::Runtime::Crio) {
+            return conflist::load(&self.cri, network, text);
+        }
+        conflist::replace(network, text)?;
+        let networks = network.parent().context("the directory of networks")?;
+        crio::synced(networks, &enter::logs().join("crio.log"))
     }
 
     /// Gets the object or collection at a path.
@@ -207,11 +220,17 @@ async fn watch(client: Client, request: Request<Vec<u8>>, changes: &Sender<Resul
     Ok(())
 }
 
-/// Builds an image from programs, by their paths in the image, and imports it into containerd.
+/// The storage of images, which the configuration of CRI-O names, too.
+const CRIO_STORAGE: &str = "[vfs@/run/cluster/crio+/run/containers/storage]";
+
+/// Builds an image from programs, by their paths in the image, and imports it into the container runtime.
 pub(crate) fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let archive = dir.path().join("image.tar");
     image::write(&archive, name, programs, args, stop)?;
+    if enter::Runtime::here() == Some(enter::Runtime::Crio) {
+        return crio::import(Command::new("skopeo"), &archive, CRIO_STORAGE, name);
+    }
     let imported = Command::new("ctr").args(["--namespace", "k8s.io", "images", "import"]).arg(&archive).output()?;
     ensure!(imported.status.success(), "ctr: {}", String::from_utf8_lossy(&imported.stderr));
     Ok(())

@@ -1,6 +1,7 @@
 //! Starts a cluster, if its programs exist, and runs this test program again inside the cluster's namespaces.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -26,18 +27,38 @@ pub(crate) enum Runtime {
     Host,
     /// containerd 2 with a network configuration list of CNI version 1.1.0, for whose plugins it calls STATUS.
     Containerd2,
+    /// CRI-O and the CNI plugins of the host. It calls CHECK after each ADD and, for all sandboxes, when it starts, and DEL by
+    /// the list that it has cached at ADD.
+    Crio,
 }
 
 impl Runtime {
     /// All runtimes, in the order of their trials.
-    pub(crate) const ALL: [Self; 2] = [Self::Host, Self::Containerd2];
+    pub(crate) const ALL: [Self; 3] = [Self::Host, Self::Containerd2, Self::Crio];
 
     /// The name of the runtime, which is also that of the directory of its logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
             Self::Containerd2 => "containerd2",
+            Self::Crio => "crio",
         }
+    }
+
+    /// The name of the runtime's program, which the script `node/run` starts as a component of this name.
+    pub(crate) fn component(self) -> &'static str {
+        match self {
+            Self::Host | Self::Containerd2 => "containerd",
+            Self::Crio => "crio",
+        }
+    }
+
+    /// The socket of the CRI.
+    pub(crate) fn socket(self) -> &'static Path {
+        Path::new(match self {
+            Self::Host | Self::Containerd2 => "/run/containerd/containerd.sock",
+            Self::Crio => "/run/crio/crio.sock",
+        })
     }
 
     /// Returns the runtime of the cluster in which this program runs; `None` outside of a cluster.
@@ -49,10 +70,15 @@ impl Runtime {
     /// The CNI version of the node's network configuration.
     pub(crate) fn cni_version(self) -> &'static str {
         match self {
-            Self::Host => "1.0.0",
+            Self::Host | Self::Crio => "1.0.0",
             Self::Containerd2 => "1.1.0",
         }
     }
+}
+
+/// The directory of the logs of this cluster's components.
+pub(crate) fn logs() -> PathBuf {
+    Path::new(LOGS).join(Runtime::here().map_or("", Runtime::name))
 }
 
 /// Connects to the cluster in which this program runs.
@@ -71,17 +97,23 @@ pub(crate) fn enter(runtime: Runtime) -> Result<bool, String> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", NODE]).args([kube.as_path(), &logs, &this]).args(env::args_os().skip(1));
     command.env("HELM", helm).env("CNI_VERSION", runtime.cni_version()).env(INSIDE, runtime.name());
+    command.env("RUNTIME", runtime.component()).env("RUNTIME_SOCKET", runtime.socket());
     match runtime {
         Runtime::Host => command.env("CNI_BIN", &programs.cni_plugins),
         Runtime::Containerd2 => {
             let dir = containerd2()?;
-            let path = env::var_os("PATH").unwrap_or_default();
-            let dirs = std::iter::once(dir.join("bin")).chain(env::split_paths(&path));
-            let path = env::join_paths(dirs).map_err(|e| format!("{}: {e}", dir.display()))?;
-            command.env("PATH", path).env("CNI_BIN", dir.join("cni"))
+            command.env("PATH", path_with(&dir.join("bin"))?).env("CNI_BIN", dir.join("cni"))
         }
+        Runtime::Crio => command.env("PATH", path_with(&Programs::crio_dir()?)?).env("CNI_BIN", &programs.cni_plugins),
     };
     command.status().map(|status| status.success()).map_err(|e| format!("{NODE}: {e}"))
+}
+
+/// Returns the search path of programs with this directory before all others.
+fn path_with(dir: &Path) -> Result<OsString, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs = std::iter::once(dir.to_owned()).chain(env::split_paths(&path));
+    env::join_paths(dirs).map_err(|e| format!("{}: {e}", dir.display()))
 }
 
 fn find() -> Result<Programs, String> {

@@ -44,7 +44,7 @@ const OVERWRITES: usize = 7;
 
 /// Installs the agent from the manifests, which have its repair mode replace a pod that started without redirection,
 /// and checks that the agent has no rights beyond those of this mode.
-fn install(stage: &Stage<'_>) -> Result<()> {
+pub(crate) fn install(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
     let broken = stage.broken()?;
     let agent = Agent::install(stage)?;
@@ -71,7 +71,7 @@ fn restore(stage: &Stage<'_>) -> Result<()> {
 /// Replaces the agent's image, pod and process; then lets another writer replace the chain; then does both at once.
 /// Replacing the agent alone never leaves the chain without the plugin. Pods that start after the other writer has
 /// removed the plugin and before the agent restores it are repaired, with an event.
-fn replace(stage: &Stage<'_>) -> Result<()> {
+pub(crate) fn replace(stage: &Stage<'_>) -> Result<()> {
     let without = churn::without_plugin(stage)?;
     let agent = Agent::install_chart(stage, &["repair.mode=repair"])?;
     let over = AtomicBool::new(false);
@@ -136,7 +136,7 @@ pub(crate) fn longest_gap(agent: &Agent<'_>, over: &AtomicBool) -> Duration {
 
 /// Deletes the DaemonSet, once alone and once with its roles. In both cases the agent leaves nothing on the node, and
 /// pods start and end afterwards.
-fn remove(stage: &Stage<'_>) -> Result<()> {
+pub(crate) fn remove(stage: &Stage<'_>) -> Result<()> {
     removed(stage, "daemonset", DAEMON_SET_ALONE)?;
     removed(stage, "everything", EVERYTHING)
 }

@@ -12,20 +12,23 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::Cluster;
+use crate::enter::Runtime;
 use test_support::mounts;
 use test_support::runtime::node::remove_tree;
 
-/// The directory in which the script `node/run` keeps its state, containerd's images and etcd's data. A reboot does not
+/// The directory in which the script `node/run` keeps its state, the container runtime's images and etcd's data. A reboot does not
 /// clear it.
 const STATE: &str = "/run/cluster";
 /// The file that is mounted over the kernel's `boot_id` in the cluster.
 pub(crate) const BOOT_ID: &str = "/run/cluster/boot_id";
-/// The components in the order in which the script `node/run` starts them: those of the second list need those of the
-/// first.
-const STAGES: [&[&str]; 2] = [
-    &["etcd", "containerd", "kube-apiserver"],
-    &["kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"],
-];
+/// The components that need those of [`first`].
+const THEN: [&str; 4] = ["kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"];
+
+/// The components that the script `node/run` starts first.
+fn first() -> Result<[&'static str; 3]> {
+    let runtime = Runtime::here().context("this program runs outside of a cluster")?;
+    Ok(["etcd", runtime.component(), "kube-apiserver"])
+}
 
 /// Reboots the node. Returns the time at which its kubelet was started, which is after the API server responded.
 pub(crate) fn reboot(cluster: &Cluster) -> Result<Instant> {
@@ -38,10 +41,9 @@ pub(crate) fn reboot(cluster: &Cluster) -> Result<Instant> {
 
 /// Starts the components and returns the time at which the kubelet was started.
 fn start(cluster: &Cluster) -> Result<Instant> {
-    let [first, then] = STAGES;
-    boot(first)?;
+    boot(&first()?)?;
     cluster.until("the API server responds", |cluster| cluster.get("/version"))?;
-    boot(then)?;
+    boot(&THEN)?;
     let booted = Instant::now();
     cluster.until("the container runtime responds", |cluster| cluster.cri.version())?;
     Ok(booted)
@@ -49,7 +51,7 @@ fn start(cluster: &Cluster) -> Result<Instant> {
 
 /// Kills all processes of the node.
 fn cut_power(cluster: &Cluster) -> Result<()> {
-    for component in STAGES.concat() {
+    for component in first()?.into_iter().chain(THEN) {
         fs::write(down(component), "")?;
     }
     cluster.until("no process of the node is left", |_| {
@@ -119,7 +121,8 @@ fn clear(cluster: &Cluster) -> Result<()> {
 }
 
 /// The directories below which the components mount file systems for pods.
-const MOUNTS: [&str; 3] = ["/run/containerd", "/run/netns", "/var/lib/kubelet"];
+const MOUNTS: [&str; 7] =
+    ["/run/containerd", "/run/containers", "/run/ipcns", "/run/netns", "/run/pidns", "/run/utsns", "/var/lib/kubelet"];
 
 /// Unmounts the file systems of pods. Fails if there were any: another may have appeared behind one of them.
 fn unmount() -> Result<()> {

@@ -1,5 +1,5 @@
 //! Runs trials in a real Kubernetes cluster of one node: etcd, kube-apiserver, controllers, scheduler, kubelet and
-//! containerd, in their own Linux namespaces.
+//! containerd or CRI-O, in their own Linux namespaces.
 //!
 //! The program starts itself inside these namespaces, once for each container runtime that has trials; the cluster
 //! exists until that process ends. Trials run one after the other, each in its own Kubernetes namespace, and fail if
@@ -32,6 +32,7 @@ mod outage;
 mod reboot;
 mod repair;
 mod rights;
+mod runtimes;
 mod stage;
 mod strict;
 mod upgrade;
@@ -96,10 +97,12 @@ fn cases(runtime: Runtime) -> Vec<Case> {
             admission::CASES,
             mesh::CASES,
             dapr::CASES,
+            runtimes::OF_THE_HOST,
             reboot::CASES,
         ]
         .concat(),
-        Runtime::Containerd2 => reboot::CASES_OF_CONTAINERD_2.to_vec(),
+        Runtime::Containerd2 => [runtimes::OF_CONTAINERD_2, reboot::CASES_OF_CONTAINERD_2].concat(),
+        Runtime::Crio => [runtimes::OF_CRIO, reboot::CASES_OF_CRIO].concat(),
     }
 }
 

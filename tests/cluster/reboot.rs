@@ -19,6 +19,13 @@ use crate::stage::{Case, Scope, Stage};
 pub(crate) const CASES: &[Case] =
     &[Case { name: "pods_restart_redirected_after_a_reboot", namespace: "reboot", scope: Scope::Gate, body: reboots }];
 
+pub(crate) const CASES_OF_CRIO: &[Case] = &[Case {
+    name: "pods_restart_redirected_after_a_reboot_on_crio",
+    namespace: "reboot",
+    scope: Scope::Full,
+    body: reboots,
+}];
+
 pub(crate) const CASES_OF_CONTAINERD_2: &[Case] = &[Case {
     name: "pods_restart_redirected_after_a_reboot_on_containerd_2",
     namespace: "reboot",
@@ -52,6 +59,7 @@ fn runtime_is_as_named(stage: &Stage<'_>) -> Result<()> {
     let version = stage.cluster.cri.version()?;
     let number = version.rsplit(' ').next().unwrap_or_default().trim_start_matches('v');
     ensure!((runtime == Runtime::Containerd2) == number.starts_with("2."), "{runtime:?} is {version}");
+    ensure!(version.starts_with(if runtime == Runtime::Crio { "cri-o " } else { "containerd " }), "{version}");
     let network: Value = serde_json::from_str(&fs::read_to_string(NETWORK)?)?;
     ensure!(network["cniVersion"] == runtime.cni_version(), "{network}");
     Ok(())

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::enter::{LOGS, Runtime};
+use crate::enter::logs;
 use crate::objects::{is_broken, uid};
 use test_support::outcome;
 use test_support::runtime::outside;
@@ -69,11 +68,6 @@ pub(crate) fn trial(case: &Case, cluster: &Arc<Cluster>) -> Trial {
             Err(error) => Err(Failed::from(format!("{error:#}\nThe logs: {}", logs().display()))),
         },
     })
-}
-
-/// The directory of the logs of this cluster's components.
-fn logs() -> PathBuf {
-    Path::new(LOGS).join(Runtime::here().map_or("", Runtime::name))
 }
 
 /// The directory in which the kubelet keeps the logs of containers.

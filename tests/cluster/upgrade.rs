@@ -30,7 +30,7 @@ const PROBES: u64 = 10;
 const VALUES: &[&str] = &["repair.mode=repair"];
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/istio-cni";
 
-fn upgrade(stage: &Stage<'_>) -> Result<()> {
+pub(crate) fn upgrade(stage: &Stage<'_>) -> Result<()> {
     let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
     import(EMPTY, &[("usr/local/bin/install-cni", &program)], &[], "SIGTERM")?;
     let agent = Agent::install_chart(stage, VALUES)?;

@@ -9,7 +9,7 @@ pub mod client;
 pub mod cluster;
 pub mod conflist;
 mod containerd;
-mod crio;
+pub mod crio;
 pub mod engine;
 mod http;
 pub mod image;

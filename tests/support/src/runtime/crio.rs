@@ -11,21 +11,21 @@ use anyhow::{Result, ensure};
 
 use super::wait;
 
-/// The storage of images in CRI-O's mount namespace.
-const STORAGE: &str = "[vfs@/var/lib/containers/storage+/run/containers/storage]";
+/// The storage of images in a node's mount namespace, as `skopeo` names it.
+pub(super) const STORAGE: &str = "[vfs@/var/lib/containers/storage+/run/containers/storage]";
 
-/// Imports an image archive by `skopeo`, which runs in CRI-O's namespaces.
-pub(super) fn import(mut skopeo: Command, archive: &Path, name: &str) -> Result<()> {
+/// Imports an image archive into CRI-O's storage by `skopeo`, which runs in CRI-O's namespaces.
+pub fn import(mut skopeo: Command, archive: &Path, storage: &str, name: &str) -> Result<()> {
     let from = format!("oci-archive:{}", archive.display());
     let output =
-        skopeo.args(["--insecure-policy", "copy", &from, &format!("containers-storage:{STORAGE}{name}")]).output()?;
+        skopeo.args(["--insecure-policy", "copy", &from, &format!("containers-storage:{storage}{name}")]).output()?;
     ensure!(output.status.success(), "skopeo copy: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 /// Waits until CRI-O has handled all changes of its directory of networks: it handles them in their order, logs each, and then logs
 /// the network that it uses.
-pub(super) fn synced(networks: &Path, log: &Path) -> Result<()> {
+pub fn synced(networks: &Path, log: &Path) -> Result<()> {
     static MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = networks.join(format!("{}.mark", MARKS.fetch_add(1, Ordering::Relaxed)));
     fs::write(&mark, "")?;

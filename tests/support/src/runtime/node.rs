@@ -52,7 +52,7 @@ impl Node {
         let service = Service::start(engine, dir.path())?;
         match service.engine() {
             Engine::Containerd => containerd::import(dir.path(), &archive)?,
-            Engine::Crio(_) => crio::import(service.command(Path::new("skopeo")), &archive, IMAGE)?,
+            Engine::Crio(_) => crio::import(service.command(Path::new("skopeo")), &archive, crio::STORAGE, IMAGE)?,
         }
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();
         Ok(Self { service, cgroup: Cgroup { name }, dirs: AtomicU32::new(0), dir })

@@ -51,14 +51,19 @@ impl Programs {
         })
     }
 
-    /// Finds CRI-O: the variable `CRIO` is the directory of `crio` and `pinns`. It also needs `conmon` and `skopeo`.
+    /// Finds CRI-O.
     pub fn crio() -> Result<Engine, String> {
+        Self::crio_dir().map(Engine::Crio)
+    }
+
+    /// Finds the directory of `crio` and `pinns`, which the variable `CRIO` names. CRI-O also needs `conmon` and `skopeo`.
+    pub fn crio_dir() -> Result<PathBuf, String> {
         for tool in ["conmon", "skopeo"] {
             on_path(tool)?;
         }
         let dir = env::var_os("CRIO").map(PathBuf::from).ok_or("CRIO names no directory of CRI-O")?;
         existing(dir.join("crio"))?;
-        Ok(Engine::Crio(dir))
+        Ok(dir)
     }
 
     /// Returns the programs of the pods' image; the first is the entry point.

@@ -1,4 +1,4 @@
-//! The RuntimeClass of a pod, whose handler tells whether the pod runs in a sandbox.
+//! Reads the RuntimeClass of a pod: its handler decides whether the pod runs in a sandbox.
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Api, Client};

@@ -10,8 +10,8 @@ use crate::objects::{injected, is_ready, plain, standalone, uid};
 use crate::stage::{Case, Scope, Stage};
 use crate::{install, upgrade};
 
-/// Every pod's sandbox outlives a restart of the host's containerd, which passes the trials of [`of_another_runtime`] in the modules of
-/// these trials.
+/// The trial of this module on the host's containerd. The other trials of [`of_another_runtime`] run on it as cases of their own
+/// modules.
 pub(crate) const OF_THE_HOST: &[Case] = &[Case {
     name: "running_pods_survive_a_restart_of_the_runtime",
     namespace: "restart",

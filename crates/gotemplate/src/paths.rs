@@ -94,7 +94,7 @@ impl Finder<'_> {
         if pipe.slots.is_empty() {
             return self.commands(pipe, used);
         }
-        // The use of the variable tells what is read.
+        // Where the template uses the variable decides which members it reads.
         let paths = single(pipe).and_then(|operand| self.paths(operand));
         match &paths {
             Some(paths) => self.found.tested.extend(paths.iter().cloned()),

@@ -209,7 +209,8 @@ impl<'a> Node<'a> {
     }
 
     /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for
-    /// a pod. The original of a list that was converted comes back. These steps follow the edit of `target`, so that the chain that the runtime uses always has the entry.
+    /// a pod. The original of a list that was converted comes back. These steps follow the edit of `target`, so that the chain that
+    /// the runtime uses always has the entry.
     fn remove_former(&self, plan: &mut Plan, target: &str) {
         for file in self.files.iter().filter(|file| file.name != target) {
             // The file from which `target` was converted is removed by `remove_converted`, now or in a later plan.

@@ -18,11 +18,10 @@ pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     // the list as soon as the copy is removed.
     let (own, others): (Vec<_>, Vec<_>) = held.iter().partition(|held| directory.is_own(held));
     for held in others {
-        let path = settings.net_dir.join(held.name);
         if let Some(replacement) = directory.replacement_of(held) {
             directory.replace(plan, Reason::Removal, held.name, &held.file, replacement);
         } else if let Some(list) = list_with_entry(&held.file) {
-            plan.step(Reason::Removal, without_entry(&path, &held.file, &list));
+            plan.step(Reason::Removal, without_entry(&settings.net_dir.join(held.name), &held.file, &list));
         }
     }
     for held in own {

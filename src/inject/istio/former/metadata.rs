@@ -106,8 +106,8 @@ impl Canonical {
     }
 }
 
-/// Returns a warning for each canonical label that follows from no other label of the pod. No record tells whether its
-/// author or the former injection, from a label that has changed since, wrote it.
+/// Returns a warning for each canonical label that follows from no other label of the pod. The status does not say who wrote such
+/// a label: the pod's author, or the former injection from a label that has changed since.
 pub(in crate::inject::istio) fn unclear(pod: &Value, status: &Status, workload: &str) -> Vec<String> {
     if has_labels(status) {
         return Vec::new();
@@ -187,8 +187,8 @@ fn restore_metrics(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) ->
     Ok(())
 }
 
-/// Returns the port in Prometheus' annotation if the former injection cannot have written it. No record tells the port of a
-/// proxyless application, so any counts as written there.
+/// Returns the port in Prometheus' annotation if the former injection cannot have written it. The status of a proxyless
+/// application does not hold the port that the injection wrote, so any port counts as written there.
 fn changed_port(pod: &Value, former: &Former<'_>, budget: &mut Budget) -> Result<Option<String>, Error> {
     let port = pod::annotation(pod, prometheus::PORT).filter(|_| former.sidecar.is_some());
     let Some(port) = port else { return Ok(None) };

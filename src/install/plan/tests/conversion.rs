@@ -179,3 +179,16 @@ fn a_recorded_file_that_no_runtime_reads_is_not_selected() {
         assert_eq!(found, Some(&given[0]), "the entry is removed");
     }
 }
+
+#[test]
+fn the_original_comes_back_when_the_mode_becomes_a_copy() {
+    let (original, owned) =
+        (file("10-a.conf", CONF), settings(Mode::Owned { primary: None, file: "02-a.conflist".to_owned() }));
+    let before = after(&chained(), node(BinaryState::Same, vec![original.clone()]));
+    let once = after(&owned, before);
+    let twice = after(&owned, once);
+    assert_eq!(steps(&install(&owned, &twice)), []);
+    let networks = twice.networks.as_ref().unwrap();
+    assert!(networks.contains(&original) && networks.iter().all(|file| file.name != "10-a.conflist"), "{networks:?}");
+    assert_eq!(removed(&owned, twice.clone()), vec![original]);
+}

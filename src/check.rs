@@ -10,6 +10,7 @@
 
 mod gather;
 pub mod kernel;
+mod networks;
 pub mod node;
 mod report;
 

@@ -241,6 +241,8 @@ pub const PLUGIN_NAME: &str = "istio-cni";
 pub const REMOVED_MARKER: &str = ".istio-cni.removed";
 /// The agent's DaemonSet, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
+/// The DaemonSet's volume of the node's root, where the agent finds the two directories below.
+pub const ROOT_VOLUME: &str = "host-root";
 /// The DaemonSet's volume of the node's CNI configuration directory, as in Istio's chart.
 pub const NET_DIR_VOLUME: &str = "cni-net-dir";
 /// The DaemonSet's volume of the node's plugin directory, as in Istio's chart.

@@ -39,6 +39,9 @@ pub mod plugin;
 pub mod serve;
 
 #[cfg(feature = "daemons")]
+pub mod runtime_config;
+
+#[cfg(feature = "daemons")]
 pub mod install;
 
 #[cfg(feature = "daemons")]
@@ -46,9 +49,6 @@ pub mod agent;
 
 #[cfg(feature = "daemons")]
 pub mod repair;
-
-#[cfg(feature = "daemons")]
-pub mod runtime_config;
 
 #[cfg(feature = "daemons")]
 pub mod check;

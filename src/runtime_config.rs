@@ -1,20 +1,25 @@
 //! The directories that a container runtime's own configuration names: network configurations and plugins.
 //!
-//! `containerd` and `crio` interpret files without I/O; `read` reads those files below a node's root. `check` compares the
-//! directories with those that the agent was given.
+//! `containerd` and `crio` interpret files without I/O; `read` reads those files below a node's root, where `root` resolves links.
+//! `install` works in these directories if it is to find them, and `compare` compares them with given ones for it and for `check`.
 
+mod compare;
 mod containerd;
 mod crio;
 mod read;
+mod root;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use compare::{Compared, Given, compare};
 pub use read::read;
+pub use root::resolve;
 
 /// The default directory of network configurations, of containerd and of CRI-O.
-const CONF_DIR: &str = "/etc/cni/net.d";
+pub const CONF_DIR: &str = "/etc/cni/net.d";
 /// The default directory of plugins, of containerd and of CRI-O.
-const BIN_DIR: &str = "/opt/cni/bin";
+pub const BIN_DIR: &str = "/opt/cni/bin";
 
 /// The directories that a runtime reads, by their paths on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +30,29 @@ pub struct Directories {
     pub conf: Named<PathBuf>,
     /// The directories of plugins, in the order in which the runtime searches them.
     pub bin: Named<Vec<PathBuf>>,
+    pub networks: Networks,
+}
+
+/// Settings beside the directories that change which networks pods get.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Networks {
+    /// containerd's `max_conf_num`: how many networks of the directory a pod gets, where the default is 1, and 0 stands for all.
+    pub max: Option<Named<i64>>,
+    /// containerd's `conf_template`, from which it writes a network if there is none.
+    pub template: Option<Named<PathBuf>>,
+    /// The name of CRI-O's network (`cni_default_network`), instead of the first file.
+    pub default: Option<Named<String>>,
+    /// The handlers of RuntimeClasses that have settings of their own, by their names.
+    pub handlers: BTreeMap<String, Handler>,
+    /// The template from which k3s renders containerd's file when it starts.
+    pub rendered_from: Option<PathBuf>,
+}
+
+/// The networks of a RuntimeClass's handler (`cni_conf_dir`, `cni_max_conf_num`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handler {
+    pub conf: Option<Named<PathBuf>>,
+    pub max: Option<Named<i64>>,
 }
 
 /// A value and the file that sets it; no file for the runtime's default.
@@ -58,9 +86,9 @@ struct File {
 
 impl File {
     fn parse(path: PathBuf, content: &[u8]) -> Result<Self, Error> {
-        let invalid = |reason: String| Error::Invalid { path: path.clone(), reason: reason.trim_end().to_owned() };
+        let invalid = |reason: String| Error::Invalid { path: path.clone(), reason };
         let text = std::str::from_utf8(content).map_err(|error| invalid(error.to_string()))?;
-        let table = text.parse::<toml::Table>().map_err(|error| invalid(error.to_string()))?;
+        let table = text.parse::<toml::Table>().map_err(|error| invalid(one_line(text, &error)))?;
         Ok(Self { path, table })
     }
 
@@ -81,6 +109,12 @@ impl File {
         list.iter().map(|element| self.as_text(element, key)).collect::<Result<_, _>>().map(Some)
     }
 
+    /// The integer of a key; `None` if the section lacks it.
+    fn integer(&self, section: &toml::Table, key: &'static str) -> Result<Option<i64>, Error> {
+        let integer = |value: &toml::Value| value.as_integer().ok_or_else(|| self.wrong(value, key, "an integer"));
+        section.get(key).map(integer).transpose()
+    }
+
     fn as_text(&self, value: &toml::Value, key: &'static str) -> Result<String, Error> {
         value.as_str().map(str::to_owned).ok_or_else(|| self.wrong(value, key, "a string"))
     }
@@ -90,7 +124,33 @@ impl File {
     }
 }
 
+/// The error on one line, without the excerpt of the text that its own format has.
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    format!("line {line}: {}", error.message().replace('\n', ", "))
+}
+
+impl Directories {
+    /// The directories with the files that name them, as one text.
+    pub fn text(&self) -> String {
+        let Self { runtime, conf, bin, .. } = self;
+        let dirs = compare::list(&bin.value);
+        format!(
+            "{runtime} reads {} ({}) and runs plugins of {dirs} ({})",
+            conf.value.display(),
+            conf.place(),
+            bin.place()
+        )
+    }
+}
+
 impl<T> Named<T> {
+    /// The file, or `default`.
+    pub fn place(&self) -> String {
+        self.file.as_ref().map_or_else(|| "default".to_owned(), |file| file.display().to_string())
+    }
+
     fn default(value: T) -> Self {
         Self { value, file: None }
     }

@@ -46,12 +46,12 @@ fn serve(flags: daemon::Flags) -> anyhow::Result<()> {
 
 fn uninstall(flags: Uninstall) -> anyhow::Result<()> {
     start_log(&flags.log);
-    Ok(daemon::uninstall(&flags.install.removal())?)
+    Ok(daemon::uninstall(flags.install.removal())?)
 }
 
 /// Checks the node and prints the findings. Fails if a check has failed, or if the findings cannot be printed.
 fn check(flags: Check) -> ExitCode {
-    let report = check::node::decide(&check::gather(&flags.install.removal(), &flags.host_root));
+    let report = check::node::decide(&check::gather(flags.install.removal()));
     let style =
         Style::of(io::stdout().is_terminal(), env::var_os("NO_COLOR").as_deref(), env::var_os("TERM").as_deref());
     let text = match flags.output {

@@ -4,16 +4,15 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::kernel;
-use super::node::{Cgroups, Compared, Directories, NodeFacts, OtherDirectory, Selinux};
+use super::node::{Cgroups, Directories, NodeFacts, OtherDirectory, Selinux};
 use crate::contract;
-use crate::install::Settings;
 use crate::install::conflist::is_read;
 use crate::install::plan::pod_network;
 use crate::install::snapshot::Snapshot;
+use crate::install::{Located, Settings};
 use crate::runtime_config;
 
 /// Sockets of container runtimes, relative to the node's root.
@@ -37,8 +36,10 @@ const DIRECTORIES: [(&str, Option<&str>, &str); 4] = [
 /// The size limit of a file in `/proc` or `/sys`, in bytes; the text beyond it is ignored.
 const MAX_SIZE: u64 = 4 << 10;
 
-/// Reads the node's state. `root` is the directory at which the node's root is mounted.
-pub fn gather(settings: &Settings, root: &Path) -> NodeFacts {
+/// Reads the node's state, and finds directories that are `auto`.
+pub fn gather(mut settings: Settings) -> NodeFacts {
+    let located = Located::at_start(&mut settings);
+    let (settings, root) = (&settings, settings.given.root());
     let snapshot = Snapshot::take(settings);
     let network = pod_network(settings, &snapshot);
     let named = network.iter().flat_map(|network| {
@@ -47,45 +48,37 @@ pub fn gather(settings: &Settings, root: &Path) -> NodeFacts {
     });
     let release = text(Path::new("/proc/sys/kernel/osrelease"));
     NodeFacts {
+        given: settings.given.clone(),
         kernel: kernel::probe(release, settings.entry.native_nftables),
-        runtimes: RUNTIMES.into_iter().filter(|(_, path)| root.join(path).exists()).map(|(name, _)| name).collect(),
+        runtimes: runtimes(root),
         missing: named.filter(|kind| !snapshot.plugins.contains(kind)).collect(),
         network,
         bin_dir: settings.bin_dir.clone(),
-        directories: directories(settings, root),
+        directories: directories(settings, &located),
         other_dirs: other_directories(&settings.net_dir, root),
         selinux: selinux(root),
         cgroups: cgroups(root),
     }
 }
 
-fn directories(settings: &Settings, root: &Path) -> Directories {
-    let compared = |read: runtime_config::Directories| Compared {
-        is_conf: is_same(&settings.net_dir, &read.conf.value, root),
-        is_bin: read.bin.value.iter().any(|dir| is_same(&settings.bin_dir, dir, root)),
-        read,
-    };
-    let runtimes = runtime_config::read(root).into_iter().map(|read| read.map(compared)).collect();
-    Directories { conf: settings.net_dir.clone(), bin: settings.bin_dir.clone(), runtimes }
+fn runtimes(root: &Path) -> Vec<&'static str> {
+    let exists = |path: &str| runtime_config::resolve(root, Path::new(path)).is_ok_and(|path| path.exists());
+    RUNTIMES.into_iter().filter(|(_, path)| exists(path)).map(|(name, _)| name).collect()
 }
 
-/// Whether `given` is the node's directory `path`. A mount of a directory has its device and inode; a path names one that
-/// does not exist yet.
-fn is_same(given: &Path, path: &Path, root: &Path) -> bool {
-    let on_node = root.join(relative(path, Path::new("/")));
-    let id = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-    match (id(given), id(&on_node)) {
-        (Some(given), Some(on_node)) => given == on_node,
-        _ => given == on_node,
-    }
+fn directories(settings: &Settings, located: &Located) -> Directories {
+    let Settings { net_dir, bin_dir, given, .. } = settings;
+    let (conf, bin) = (given.conf.directory(net_dir), given.bin.directory(bin_dir));
+    let runtimes = runtime_config::compare(given.root(), conf, bin);
+    let path = |dir: runtime_config::Given<'_>| dir.on_node.unwrap_or(dir.path).to_owned();
+    Directories { conf: path(conf), bin: path(bin), unknown: located.unknown().cloned(), runtimes }
 }
 
 fn other_directories(checked: &Path, root: &Path) -> Vec<OtherDirectory> {
     let identity = |path: &Path| fs::canonicalize(path).ok();
-    let candidates = DIRECTORIES.into_iter().map(|(distribution, platform, path)| OtherDirectory {
-        distribution,
-        platform,
-        path: root.join(path),
+    let candidates = DIRECTORIES.into_iter().filter_map(|(distribution, platform, path)| {
+        let path = runtime_config::resolve(root, Path::new(path)).ok()?;
+        Some(OtherDirectory { distribution, platform, path })
     });
     // In a container, the checked directory may be a separate mount below `/host`, so its path differs from that below
     // `root`.

@@ -3,14 +3,18 @@
 use std::path::PathBuf;
 
 use super::kernel::{self, Kernel};
-use super::{Finding, Report, page};
+use super::{Finding, Report, networks, page};
 use crate::contract;
+use crate::install::Unlocated;
 use crate::install::plan::{Obstacle, PodNetwork};
-use crate::runtime_config;
+use crate::install::settings::Given;
+use crate::runtime_config::{self, Compared};
 
 /// The state of a node, as `gather` read it.
 #[derive(Debug, Clone)]
 pub struct NodeFacts {
+    /// How the directories were given, for the paths in texts.
+    pub given: Given,
     pub kernel: Kernel,
     /// The container runtimes whose sockets exist.
     pub runtimes: Vec<&'static str>,
@@ -32,15 +36,9 @@ pub struct NodeFacts {
 pub struct Directories {
     pub conf: PathBuf,
     pub bin: PathBuf,
+    /// The reason for which directories that are `auto` are not known.
+    pub unknown: Option<Unlocated>,
     pub runtimes: Vec<Result<Compared, runtime_config::Error>>,
-}
-
-/// The directories of one runtime's configuration, and whether the given ones are among them.
-#[derive(Debug, Clone)]
-pub struct Compared {
-    pub read: runtime_config::Directories,
-    pub is_conf: bool,
-    pub is_bin: bool,
 }
 
 /// A directory in which a distribution keeps its network configurations.
@@ -92,9 +90,13 @@ pub fn decide(facts: &NodeFacts) -> Report {
     let mut findings = kernel::decide(&facts.kernel);
     findings.push(runtime(facts));
     findings.extend(directories(&facts.directories));
+    findings.extend(facts.directories.runtimes.iter().flatten().flat_map(networks::decide));
     findings.extend(network(facts));
     findings.push(selinux(&facts.selinux));
     findings.push(cgroups(facts.cgroups));
+    for finding in &mut findings {
+        finding.text = facts.given.on_node(&finding.text).into_owned();
+    }
     Report(findings)
 }
 
@@ -120,6 +122,10 @@ fn runtime(facts: &NodeFacts) -> Finding {
 /// Compares the given directories with those of each runtime's configuration.
 fn directories(facts: &Directories) -> Vec<Finding> {
     const SUBJECT: &str = "directories";
+    if let Some(unknown) = &facts.unknown {
+        let remedy = "the text names the file to correct, or the value to set";
+        return vec![Finding::failed(SUBJECT, unknown.to_string(), remedy, page::RUNTIME)];
+    }
     let given = format!("given: {} and {}", facts.conf.display(), facts.bin.display());
     if facts.runtimes.is_empty() {
         let text = format!("{given}; no configuration of a runtime was found to compare them with");
@@ -127,19 +133,7 @@ fn directories(facts: &Directories) -> Vec<Finding> {
     }
     let finding = |compared: &Result<Compared, runtime_config::Error>| match compared {
         Ok(compared) => {
-            let runtime_config::Directories { runtime, conf, bin } = &compared.read;
-            let dirs = bin.value.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
-            let place =
-                |file: &Option<PathBuf>| file.as_ref().map_or("default".into(), |file| file.display().to_string());
-            let text = format!(
-                "{runtime} reads {} ({}) and runs plugins of {dirs} ({}); {given}",
-                conf.value.display(),
-                place(&conf.file),
-                place(&bin.file)
-            );
-            let conf_dir = (!compared.is_conf).then(|| format!("cniConfDir to {}", conf.value.display()));
-            let bin_dir = (!compared.is_bin).then(|| format!("cniBinDir to {dirs}"));
-            let values: Vec<String> = conf_dir.into_iter().chain(bin_dir).collect();
+            let (text, values) = (format!("{}; {given}", compared.read.text()), compared.values());
             if values.is_empty() {
                 return Finding::right(SUBJECT, text);
             }

@@ -112,6 +112,10 @@ async fn unmounted_by(client: &Client, Query { namespace, pod, .. }: &Query, tem
 }
 
 fn unmounted(own: &PodSpec, template: &PodSpec) -> Vec<PathBuf> {
+    // The next agent has all directories of the node.
+    if host_path(template, contract::ROOT_VOLUME).is_some() {
+        return Vec::new();
+    }
     let volumes = [contract::NET_DIR_VOLUME, contract::BIN_DIR_VOLUME];
     let each = volumes.map(|volume| (host_path(own, volume), host_path(template, volume)));
     each.into_iter().filter(|(own, template)| own != template).filter_map(|(own, _)| own).collect()
@@ -184,5 +188,7 @@ mod tests {
         let none = serde_json::from_value(json!({ "containers": [] })).unwrap();
         assert_eq!(unmounted(&own, &none).len(), 2);
         assert!(unmounted(&none, &own).is_empty());
+        let root = json!({ "containers": [], "volumes": [{ "name": "host-root", "hostPath": { "path": "/" } }] });
+        assert!(unmounted(&own, &serde_json::from_value(root).unwrap()).is_empty());
     }
 }

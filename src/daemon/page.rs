@@ -36,7 +36,7 @@ fn state(report: &Report) -> String {
         report.counts.skipped.iter().map(|(reason, number)| format!("{number} ({})", words::of(reason))).collect();
     let unknown = || "not known yet".to_owned();
     let role = if report.active { "serves this node" } else { "stands by; another agent serves this node" };
-    let terms = [
+    let mut terms = vec![
         ("Agent", role.to_owned()),
         ("Version", report.version.clone()),
         ("Started", utc(&report.started)),
@@ -47,6 +47,7 @@ fn state(report: &Report) -> String {
         ("Skipped", if skipped.is_empty() { "0".to_owned() } else { skipped.join(", ") }),
         ("Not observed", report.counts.unknown.to_string()),
     ];
+    terms.extend(report.warnings.iter().map(|warning| ("Warning", warning.clone())));
     page::state(&report.problems(), &terms)
 }
 
@@ -127,6 +128,7 @@ mod tests {
             started: text(),
             active: true,
             not_ready: vec![text()],
+            warnings: vec![text()],
             chain: Some(text()),
             backend: Some(text()),
             counts: Counts { skipped: [(text(), 1)].into(), failed: 1, ..Counts::default() },

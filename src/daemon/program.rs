@@ -1,7 +1,5 @@
 //! The command line of `install-cni`, which the binary parses.
 
-use std::path::PathBuf;
-
 use super::Flags;
 use crate::install;
 use crate::serve::log;
@@ -40,9 +38,6 @@ pub struct Uninstall {
 
 #[derive(clap::Args)]
 pub struct Check {
-    /// The directory at which the node's root is mounted
-    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
-    pub host_root: PathBuf,
     /// Text for people, or JSON
     #[arg(long, short, default_value = "text")]
     pub output: Output,

@@ -48,6 +48,8 @@ pub struct Report {
     pub active: bool,
     /// The parts of the agent that are not ready, each with its reason.
     pub not_ready: Vec<String>,
+    /// Problems of the installation that do not prevent readiness, such as directories that the runtime's configuration does not name.
+    pub warnings: Vec<String>,
     /// The file that contains the chain entry.
     pub chain: Option<String>,
     /// The backend of the latest redirection.
@@ -233,6 +235,7 @@ impl Reporter {
                 .report()
                 .map(|lines| lines.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),
+            warnings: self.install.warnings(),
             chain: self.install.chain().map(|path| path.display().to_string()),
             backend: self.verdicts.backend(),
             counts: counts(&pods),

@@ -25,7 +25,7 @@ use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
 use super::{Error, Settings, backend, ports, successor, taint, uninstall};
 use crate::agent::token::{self, TokenHolder};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
-use crate::install::{Identity, Installation, Issued, Mounts, Relocation, Resolver, Scope, Sources, Status};
+use crate::install::{Identity, Installation, Issued, Located, Mounts, Relocation, Resolver, Scope, Sources, Status};
 use crate::pod::watch::Subscriber;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -125,7 +125,8 @@ struct Metrics {
 }
 
 impl Daemon {
-    fn new(settings: Settings, registry: &mut Registry, log: Log, closed: &Shutdown) -> Self {
+    fn new(mut settings: Settings, registry: &mut Registry, log: Log, closed: &Shutdown) -> Self {
+        let located = Located::at_start(Arc::make_mut(&mut settings.install));
         let readiness = Readiness::awaiting(&[INSTALL]);
         readiness.missing(AGENT, "this node's pods have not been listed yet");
         serve::metrics::register_build(registry, "cni");
@@ -148,7 +149,12 @@ impl Daemon {
             latest: Latest::default(),
         });
         Self {
-            sources: Sources { resolver, identity, mounts: Arc::new(Mounts::of(&settings.install)) },
+            sources: Sources {
+                resolver,
+                identity,
+                mounts: Arc::new(Mounts::of(&settings.install)),
+                located: Arc::new(located),
+            },
             issued,
             client: connect(settings.kubeconfig.clone()),
             cache,
@@ -305,7 +311,9 @@ impl Daemon {
     /// stands by, as one of another DaemonSet, takes the sockets over.
     async fn decide(&self, sockets: &AgentSockets, was_active: bool) -> (Action, DaemonSetState) {
         let daemon_set = daemon_set::query(self.client.clone(), self.query()).await;
-        let successor = match successor::without_query(sockets.is_taken_over().await, was_active) {
+        // An agent that does not know its directories has installed nothing either.
+        let has_installed = was_active && self.sources.located.is_known();
+        let successor = match successor::without_query(sockets.is_taken_over().await, has_installed) {
             Some(successor) => successor,
             None => successor::query(&self.settings.install).await,
         };
@@ -375,7 +383,7 @@ impl Daemon {
     }
 
     async fn remove(&self, scope: Scope) -> Result<(), Error> {
-        uninstall::remove(self.settings.install.clone(), Arc::clone(&self.sources.mounts), scope).await
+        uninstall::remove(self.settings.install.clone(), self.sources.clone(), scope).await
     }
 }
 

@@ -18,10 +18,10 @@ const INSTALL_TIMEOUT: Duration = Duration::from_secs(3);
 const INSTALL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the successor if that is known without a query for its directories.
-pub(super) fn without_query(is_taken_over: bool, was_active: bool) -> Option<Successor> {
-    match (is_taken_over, was_active) {
+pub(super) fn without_query(is_taken_over: bool, has_installed: bool) -> Option<Successor> {
+    match (is_taken_over, has_installed) {
         (false, _) => Some(Successor::None),
-        // An agent that was never active has installed no files, so it has none to remove.
+        // An agent that has installed no files, as one that was never active, has none to remove.
         (true, false) => Some(Successor::Installed(Relocation::default())),
         (true, true) => None,
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Error;
-use crate::install::{self, Mounts, Obstacle, Scope};
+use crate::install::{self, Located, Obstacle, Scope, Sources};
 use crate::serve::listen;
 use crate::{contract, pod};
 
@@ -14,13 +14,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time for which pods may still be starting with the chain that the runtime read before the removal.
 const IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// Removes the installation. Blocks. Errors are logged and do not stop the removal.
-pub fn uninstall(settings: &install::Settings) -> Result<(), Error> {
+/// Removes the installation. Blocks. Errors are logged and do not stop the removal. Nothing is removed if the directories are to be
+/// found and are not known.
+pub fn uninstall(mut settings: install::Settings) -> Result<(), Error> {
     let socket = settings.run_dir.join(contract::AGENT_SOCKET);
     if pod::agent::listens(&socket, CONNECT_TIMEOUT).is_ok() {
         return Err(Error::AgentRuns(socket));
     }
-    let removed = report(&install::remove(settings, Scope::ALL, IN_FLIGHT));
+    let removed = match Located::at_start(&mut settings).unknown() {
+        Some(unknown) => report(&[Obstacle::from(unknown.clone()).into()], &settings),
+        None => report(&install::remove(&settings, Scope::ALL, IN_FLIGHT), &settings),
+    };
     for name in [contract::AGENT_SOCKET, contract::LOG_SOCKET] {
         let path = settings.run_dir.join(name);
         if let Err(error) = listen::remove_dead(&path) {
@@ -31,19 +35,24 @@ pub fn uninstall(settings: &install::Settings) -> Result<(), Error> {
 }
 
 /// Removes the installation of an agent that ends. A replaced directory is an error, and nothing is removed: the runtime may read a
-/// chain in the new directory that needs the plugin.
-pub(super) async fn remove(settings: Arc<install::Settings>, mounts: Arc<Mounts>, scope: Scope) -> Result<(), Error> {
-    let removal = tokio::task::spawn_blocking(move || match mounts.replaced() {
-        Some(replaced) => vec![Obstacle::from(replaced).into()],
-        None => install::remove(&settings, scope, IN_FLIGHT),
+/// chain in the new directory that needs the plugin. Likewise if the directories are not known.
+pub(super) async fn remove(settings: Arc<install::Settings>, sources: Sources, scope: Scope) -> Result<(), Error> {
+    let own = Arc::clone(&settings);
+    let removal = tokio::task::spawn_blocking(move || {
+        let replaced = sources.mounts.replaced().map(Obstacle::from);
+        match replaced.or_else(|| sources.located.unknown().cloned().map(Obstacle::from)) {
+            Some(obstacle) => vec![obstacle.into()],
+            None => install::remove(&settings, scope, IN_FLIGHT),
+        }
     });
-    report(&removal.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())))
+    report(&removal.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())), &own)
 }
 
 /// Logs the failures; returns an error if there are any.
-fn report(errors: &[install::Error]) -> Result<(), Error> {
+fn report(errors: &[install::Error], settings: &install::Settings) -> Result<(), Error> {
     for error in errors {
-        tracing::error!(%error, "not removed");
+        let error = error.to_string();
+        tracing::error!(error = %settings.given.on_node(&error), "not removed");
     }
     if errors.is_empty() { Ok(()) } else { Err(Error::Incomplete(errors.len())) }
 }

@@ -22,7 +22,8 @@ pub struct Directories {
     place: Place,
 }
 
-/// The directories by the paths under which their agent mounts them, and the network in them.
+/// The directories by the paths under which their agent mounts them, or by the node's paths if it has found them, and the network in
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Place {
     /// The CNI configuration directory.
@@ -54,8 +55,9 @@ struct Id {
 impl Directories {
     /// The directories that `settings` name, with the name of the network in them; an error if one is missing.
     pub(super) fn of(settings: &Settings, network: Option<String>) -> io::Result<Self> {
-        let (conf, bin) = (settings.net_dir.clone(), settings.bin_dir.clone());
-        Ok(Self { conf: Id::of(&conf)?, bin: Id::of(&bin)?, place: Place { conf, bin, network } })
+        let Settings { net_dir, bin_dir, given, .. } = settings;
+        let place = Place { conf: given.path_on_node(net_dir), bin: given.path_on_node(bin_dir), network };
+        Ok(Self { conf: Id::of(net_dir)?, bin: Id::of(bin_dir)?, place })
     }
 
     /// The directories by the paths under which their agent mounts them.

@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::server::{InvalidHost, Server};
-use super::settings::{Entry, KubeconfigSettings, Mode, OWNED, RESYNC_INTERVAL, Settings};
-use crate::contract;
+use super::settings::{Asked, Entry, Given, KubeconfigSettings, Mode, OWNED, RESYNC_INTERVAL, Settings};
 use crate::diagnostics::{Documented, page};
+use crate::{contract, runtime_config};
 
+/// The value of a directory that the container runtime's configuration names.
+const AUTO: &str = "auto";
 /// The default name of the standalone configuration.
 const STANDALONE: &str = "YYY-istio-cni.conf";
 
@@ -35,12 +37,24 @@ pub struct Flags {
     /// The same, as spelt by Istio's chart.
     #[arg(long, env = "ISTIO_OWNED_CNI_CONF_FILENAME", default_value = "", hide = true, value_parser = file_name)]
     istio_owned_cni_conf_filename: String,
-    /// The node's CNI configuration directory, as mounted in this container.
+    /// The node's CNI configuration directory, as mounted in this container. `auto`: the one that the container runtime's
+    /// configuration names.
     #[arg(long, env = "MOUNTED_CNI_NET_DIR", default_value = "/host/etc/cni/net.d")]
     mounted_cni_net_dir: PathBuf,
-    /// The node's plugin directory, as mounted in this container.
+    /// The node's plugin directory, as mounted in this container. `auto`: the one that the container runtime's configuration names.
     #[arg(long, env = "MOUNTED_CNI_BIN_DIR", default_value = "/host/opt/cni/bin", hide = true)]
     mounted_cni_bin_dir: PathBuf,
+    /// The path on the node of the CNI configuration directory, for comparison with the container runtime's configuration. Empty:
+    /// unknown.
+    #[arg(long, env = "HOST_CNI_NET_DIR", default_value = "", hide = true)]
+    host_cni_net_dir: String,
+    /// Likewise, of the plugin directory.
+    #[arg(long, env = "HOST_CNI_BIN_DIR", default_value = "", hide = true)]
+    host_cni_bin_dir: String,
+    /// The directory at which the node's root is mounted, or the parts of it with the configurations of container runtimes. Empty: `/`
+    /// where a directory is `auto`, and for a check; otherwise the agent reads no configuration of a runtime.
+    #[arg(long, env = "HOST_ROOT", value_name = "DIRECTORY", default_value = "", hide_default_value = true)]
+    host_root: String,
     /// The runtime's cache of attachments (libcni), as mounted in this container. A removal takes the plugin out of cached chains.
     #[arg(long, env = "MOUNTED_CNI_CACHE_DIR", default_value = "/host/var/lib/cni")]
     mounted_cni_cache_dir: PathBuf,
@@ -149,18 +163,23 @@ impl Flags {
     }
 
     fn with_server(self, server: Server, plugin_log_level: &str) -> Settings {
-        let mode = self.mode();
+        let (mode, given) = (self.mode(), self.given());
         let kubeconfig = KubeconfigSettings {
             server,
             ca_file: Some(self.kube_ca_file).filter(|path| !path.is_empty()).map(PathBuf::from),
             skip_verify: self.skip_tls_verify,
             mode: self.kubeconfig_mode,
         };
+        // A directory that is to be found has its default path until then.
+        let below_root = |path: &str| given.root().join(path.trim_start_matches('/'));
+        let net_dir = if given.conf.is_auto { below_root(runtime_config::CONF_DIR) } else { self.mounted_cni_net_dir };
+        let bin_dir = if given.bin.is_auto { below_root(runtime_config::BIN_DIR) } else { self.mounted_cni_bin_dir };
         let names = self.exclude_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
         Settings {
-            net_dir: self.mounted_cni_net_dir,
+            net_dir,
             bin_source: self.cni_bin_source_dir,
-            bin_dir: self.mounted_cni_bin_dir,
+            bin_dir,
+            given,
             cache_dir: self.mounted_cni_cache_dir,
             run_dir: self.cni_agent_run_dir.clone(),
             account_dir: self.service_account_dir,
@@ -178,6 +197,18 @@ impl Flags {
                 ambient_detection_retry: self.ignored.enable_ambient_detection_retry,
                 iptables_binary: non_empty(&self.force_iptables_binary),
             },
+        }
+    }
+
+    fn given(&self) -> Given {
+        let asked = |mounted: &PathBuf, on_node: &str| {
+            let is_auto = mounted.as_os_str() == AUTO;
+            Asked { is_auto, on_node: non_empty(on_node).map(PathBuf::from).filter(|_| !is_auto) }
+        };
+        Given {
+            root: non_empty(&self.host_root).map(PathBuf::from),
+            conf: asked(&self.mounted_cni_net_dir, &self.host_cni_net_dir),
+            bin: asked(&self.mounted_cni_bin_dir, &self.host_cni_bin_dir),
         }
     }
 
@@ -317,6 +348,21 @@ mod tests {
         assert_eq!(settings.entry.exclude_namespaces, ["kube-system", "a"]);
         assert_eq!(settings.kubeconfig.server, Server::new("https", "fd00::1", 443).unwrap());
         assert_eq!(warnings, ["--log-level has no effect"]);
+    }
+
+    #[test]
+    fn directories_are_given_or_found() {
+        let auto = ["--mounted-cni-net-dir=auto", "--mounted-cni-bin-dir=auto", "--host-root=/host/root"];
+        let (found, _) = settings(&auto);
+        assert!(found.given.conf.is_auto && found.given.bin.is_auto);
+        assert_eq!(
+            (found.net_dir, found.bin_dir),
+            ("/host/root/etc/cni/net.d".into(), "/host/root/opt/cni/bin".into()),
+            "until they are found"
+        );
+        let (given, _) = settings(&["--host-root=", "--host-cni-net-dir=/etc/x", "--mounted-cni-net-dir=/auto"]);
+        assert_eq!((given.given.root, given.given.conf.on_node), (None, Some("/etc/x".into())));
+        assert_eq!((given.net_dir, given.bin_dir), ("/auto".into(), "/host/opt/cni/bin".into()));
     }
 
     #[test]

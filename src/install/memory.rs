@@ -14,7 +14,7 @@ use super::record::{self, Record};
 use super::scope::Scope;
 use super::server::Server;
 use super::set_aside::SetAside;
-use super::settings::{Entry, KubeconfigSettings, Mode, RESYNC_INTERVAL, Settings};
+use super::settings::{Entry, Given, KubeconfigSettings, Mode, RESYNC_INTERVAL, Settings};
 use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
 use crate::contract;
 
@@ -28,6 +28,7 @@ pub(crate) fn settings(conf: usize, bin: usize) -> Settings {
         net_dir: format!("/net{conf}").into(),
         bin_source: "/image".into(),
         bin_dir: format!("/bin{bin}").into(),
+        given: Given::default(),
         cache_dir: "/cache".into(),
         run_dir: "/run".into(),
         account_dir: "/account".into(),

@@ -1,6 +1,6 @@
 //! The installer's metrics, with Istio's names, and its latest activity for reports.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::operation::Operation;
-use super::plan::Step;
+use super::plan::Reason;
 use crate::contract;
 use crate::serve::recent::Recent;
 
@@ -27,6 +27,7 @@ pub struct Metrics {
     heals: Family<Healed, Counter>,
     latest_heals: Recent<Heal>,
     chain: Arc<Mutex<Option<PathBuf>>>,
+    warnings: Arc<Mutex<Vec<String>>>,
 }
 
 /// A correction of another program's change of the installation, made after the node was ready.
@@ -48,6 +49,7 @@ impl Default for Metrics {
             heals: Family::default(),
             latest_heals: Recent::new(HEALS),
             chain: Arc::default(),
+            warnings: Arc::default(),
         }
     }
 }
@@ -103,21 +105,24 @@ impl Metrics {
         self.watched.set(watched.into());
     }
 
-    pub(super) fn healed(&self, step: &Step) {
-        let reason = step.reason.as_str();
+    /// Counts a correction. `change`: the file operation, with the paths of the node.
+    pub(super) fn healed(&self, reason: Reason, change: &str) {
+        let is_routine = reason.is_routine();
+        let reason = reason.as_str();
         self.heals.get_or_create(&Healed { reason }).inc();
-        if step.reason.is_routine() {
-            return;
+        if !is_routine {
+            self.latest_heals.push(Heal { time: Timestamp::now(), reason, change: change.to_owned() });
         }
-        self.latest_heals.push(Heal { time: Timestamp::now(), reason, change: format!("{:?}", step.operation) });
     }
 
     /// Records the file that contains the chain entry.
-    pub(super) fn chained(&self, path: Option<&Path>) {
-        let mut chain = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
-        if chain.as_deref() != path {
-            *chain = path.map(Path::to_owned);
-        }
+    pub(super) fn chained(&self, path: Option<PathBuf>) {
+        *self.chain.lock().unwrap_or_else(PoisonError::into_inner) = path;
+    }
+
+    /// Records the problems that do not prevent readiness, with the paths of the node.
+    pub(super) fn warned(&self, warnings: Vec<String>) {
+        *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
     }
 
     /// The latest corrections of what another program changed, the latest one first.
@@ -128,6 +133,11 @@ impl Metrics {
     /// The file that contained the chain entry after the last pass.
     pub fn chain(&self) -> Option<PathBuf> {
         self.chain.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The problems that the last pass found and that do not prevent readiness.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
@@ -141,14 +151,12 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::install::plan::Reason;
 
     #[test]
     fn a_new_token_is_no_correction() {
         let metrics = Metrics::default();
         for reason in [Reason::KubeconfigDiffers, Reason::Recorded, Reason::Stale, Reason::EntryMissing] {
-            let operation = Operation::Remove { path: "/x".into(), expected: None, replaced_by: None };
-            metrics.healed(&Step { operation, reason });
+            metrics.healed(reason, "remove /x");
         }
         let latest: Vec<_> = metrics.heals().latest_first().into_iter().map(|heal| heal.reason).collect();
         assert_eq!((latest, metrics.heals().total()), (vec!["entry_missing"], 1));

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use super::identity::NoAccount;
 use super::installed;
 use super::kubeconfig;
+use super::locate::Unlocated;
 use super::mounts::Replaced;
 use super::operation::Operation;
 use super::read::Unread;
@@ -76,6 +77,9 @@ pub enum Obstacle {
     /// A mounted directory was moved or removed on the node.
     #[error(transparent)]
     Replaced(#[from] Replaced),
+    /// The directories of the runtime's configuration are not known, or have changed.
+    #[error(transparent)]
+    Unlocated(#[from] Unlocated),
     /// A required directory or file cannot be read.
     #[error(transparent)]
     Unread(#[from] Unread),
@@ -168,9 +172,10 @@ impl Plan {
         self.steps.is_empty() && self.obstacles.is_empty()
     }
 
-    /// Whether a mounted directory was moved or removed on the node.
-    pub(super) fn is_replaced(&self) -> bool {
-        self.obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Replaced(_)))
+    /// The obstacles about the directories themselves, whose end no event reports.
+    pub(super) fn of_directories(&self) -> Vec<Obstacle> {
+        let is_of_directories = |found: &&Obstacle| matches!(found, Obstacle::Replaced(_) | Obstacle::Unlocated(_));
+        self.obstacles.iter().filter(is_of_directories).cloned().collect()
     }
 
     /// Whether pods may start without redirection, or not at all, until the plan is applied. A new token, a stale temporary and

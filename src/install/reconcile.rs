@@ -12,16 +12,14 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 use tokio::sync::watch::Sender;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::files::{self, Files};
-use super::identity::Identity;
 use super::metrics::Metrics;
-use super::mounts::Mounts;
-use super::plan::{self, Plan, Reason, Step};
-use super::server::Resolver;
-use super::settings::Settings;
-use super::snapshot::{CompareCache, Snapshot};
+use super::plan::{Plan, Reason, Step};
+use super::settings::{Given, Settings};
+use super::snapshot::CompareCache;
+use super::sources::Sources;
 use super::status::Status;
 use super::temporary;
 use super::throttle::Throttle;
@@ -37,51 +35,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_LIMIT: Duration = Duration::from_secs(15);
 /// The name under which the installer's thread reports to the liveness probe.
 const THREAD: &str = "installer";
-/// The name under which a replaced directory is reported to the liveness probe.
-const MOUNTS: &str = "mounts";
-/// The interval between two checks whether a mounted directory was replaced. No event reports that a parent was moved.
-const MOUNTS_INTERVAL: Duration = Duration::from_secs(2);
-
-/// The sources of the kubeconfig, beside the service account's directory.
-#[derive(Debug, Clone)]
-pub struct Sources {
-    /// The address of the API server.
-    pub resolver: Resolver,
-    /// The service account whose token the kubeconfig contains.
-    pub identity: Identity,
-    /// The mounts of the node's directories at the container's start.
-    pub mounts: Arc<Mounts>,
-}
-
-impl Sources {
-    /// Plans an installation. A replaced directory is its only obstacle, and fails the liveness probe: nothing is changed there.
-    fn plan(&self, settings: &Settings, compared: &mut CompareCache, liveness: &Liveness) -> Plan {
-        match self.mounts.replaced() {
-            None => {
-                liveness.ended(MOUNTS);
-                plan::install(settings, &self.snapshot(settings, compared))
-            }
-            Some(replaced) => {
-                liveness.failed(MOUNTS, replaced.to_string());
-                Plan { obstacles: vec![replaced.into()], ..Plan::default() }
-            }
-        }
-    }
-
-    /// Returns once a directory is replaced, or is at its place again. `was_replaced`: whether one was replaced before.
-    async fn mounts_changed(&self, was_replaced: bool) {
-        while self.mounts.replaced().is_some() == was_replaced {
-            sleep(MOUNTS_INTERVAL).await;
-        }
-    }
-
-    /// Reads the node, with the current address and token.
-    fn snapshot(&self, settings: &Settings, compared: &mut CompareCache) -> Snapshot {
-        let mut snapshot = Snapshot::take_with(settings, self.resolver.resolution(), compared);
-        snapshot.account = self.identity.account(snapshot.account);
-        snapshot
-    }
-}
 
 /// Installs the plugin and corrects deviations until shutdown is requested; reports the progress to `status`.
 pub async fn run(
@@ -112,7 +65,7 @@ pub async fn run(
 /// Returns the obstacles to an installation on the node in its current state. Changes nothing.
 pub fn obstacles(settings: &Settings, sources: &Sources, liveness: &Liveness) -> Vec<String> {
     let plan = sources.plan(settings, &mut CompareCache::default(), liveness);
-    plan.obstacles.iter().map(ToString::to_string).collect()
+    texts(&plan.obstacles, &settings.given).collect()
 }
 
 struct Reconciler {
@@ -166,13 +119,13 @@ impl Reconciler {
             if self.has_changed {
                 let wait = self.throttle.take(Instant::now());
                 if self.throttle.is_contended() {
-                    tracing::warn!("{}", contention_warning(&self.last));
+                    tracing::warn!("{}", self.settings.given.on_node(&contention_warning(&self.last)));
                 }
                 let _ = timeout(wait, shutdown.requested()).await;
             } else {
-                let (sources, is_replaced) = (self.sources.clone(), self.last.is_replaced());
+                let (sources, last) = (self.sources.clone(), self.last.of_directories());
                 tokio::select! {
-                    () = sources.mounts_changed(is_replaced) => {}
+                    () = sources.directories_changed(&last) => {}
                     () = watch.changed(if is_complete { self.settings.resync } else { RETRY_INTERVAL }) => {}
                     () = self.sources.resolver.changed() => {}
                     () = self.sources.identity.changed() => {}
@@ -188,21 +141,22 @@ impl Reconciler {
         let before = self.status.borrow().clone();
         // A node that is not ready yet reports planned steps only if they fail.
         let is_idle = plan.steps.iter().all(|step| step.reason == Reason::Stale);
-        let status = (before == Status::Ready || is_idle).then(|| status_of(&plan, &before));
+        let status = (before == Status::Ready || is_idle).then(|| status_of(&plan, &before, &self.settings.given));
         let published = status.filter(|status| self.publish(status));
         let applied = self.apply(&plan);
         published.iter().for_each(log_status);
         self.log(&plan, &applied);
-        let failures: Vec<String> = applied.failures().map(ToString::to_string).collect();
+        let given = &self.settings.given;
+        let failures: Vec<String> = texts(applied.failures(), given).collect();
         if !failures.is_empty() {
-            let obstacles = plan.obstacles.iter().map(ToString::to_string);
-            let status = Status::NotReady(obstacles.chain(failures).collect());
+            let status = Status::NotReady(texts(&plan.obstacles, given).chain(failures).collect());
             if self.publish(&status) {
                 log_status(&status);
             }
         }
         self.has_changed = !applied.done.is_empty() && applied.failed.is_empty();
-        self.metrics.chained(plan.network.as_deref());
+        self.metrics.chained(plan.network.as_deref().map(|path| self.settings.given.path_on_node(path)));
+        self.metrics.warned(texts(&plan.warnings, &self.settings.given).collect());
         self.last = plan;
         is_complete(&self.last)
     }
@@ -220,7 +174,8 @@ impl Reconciler {
                 Ok(()) => {
                     applied.done.push(step);
                     if self.was_ready {
-                        self.metrics.healed(step);
+                        let change = format!("{:?}", step.operation);
+                        self.metrics.healed(step.reason, &self.settings.given.on_node(&change));
                     }
                 }
                 Err(error) => {
@@ -235,20 +190,21 @@ impl Reconciler {
 
     /// Logs the steps, and obstacles and warnings that the last plan did not contain.
     fn log(&self, plan: &Plan, applied: &Applied<'_>) {
+        let given = &self.settings.given;
         for step in &applied.done {
-            tracing::info!(reason = step.reason.as_str(), "{:?}", step.operation);
+            let change = format!("{:?}", step.operation);
+            tracing::info!(reason = step.reason.as_str(), "{}", given.on_node(&change));
         }
         for (step, error) in applied.failed.iter().filter(|(step, _)| step.reason == Reason::Stale) {
             if !self.last.steps.contains(step) {
-                tracing::warn!(%error, "a temporary file cannot be removed");
+                let error = error.to_string();
+                tracing::warn!(error = %given.on_node(&error), "a temporary file cannot be removed");
             }
         }
-        for obstacle in plan.obstacles.iter().filter(|obstacle| !self.last.obstacles.contains(obstacle)) {
-            tracing::warn!("waiting: {obstacle}");
-        }
-        for warning in plan.warnings.iter().filter(|warning| !self.last.warnings.contains(warning)) {
-            tracing::warn!("{warning}");
-        }
+        let obstacles = plan.obstacles.iter().filter(|obstacle| !self.last.obstacles.contains(obstacle));
+        texts(obstacles, given).for_each(|obstacle| tracing::warn!("waiting: {obstacle}"));
+        let warnings = plan.warnings.iter().filter(|warning| !self.last.warnings.contains(warning));
+        texts(warnings, given).for_each(|warning| tracing::warn!("{warning}"));
     }
 
     /// Reports a status if it differs from the last one; returns whether it does.
@@ -321,16 +277,20 @@ fn log_status(status: &Status) {
 }
 
 /// Returns the status that follows from a plan. A plan that affects no pod leaves the status as it was.
-fn status_of(plan: &Plan, before: &Status) -> Status {
+fn status_of(plan: &Plan, before: &Status, given: &Given) -> Status {
     if is_complete(plan) {
         return Status::Ready;
     }
     if !plan.affects_pods() {
         return before.clone();
     }
-    let obstacles = plan.obstacles.iter().map(ToString::to_string);
     let steps = plan.steps.iter().map(|step| format!("{}: {:?}", step.reason.as_str(), step.operation));
-    Status::NotReady(obstacles.chain(steps).collect())
+    Status::NotReady(texts(&plan.obstacles, given).chain(texts(steps, given)).collect())
+}
+
+/// The texts of items, with the paths of the node.
+fn texts<T: ToString>(items: impl IntoIterator<Item = T>, given: &Given) -> impl Iterator<Item = String> {
+    items.into_iter().map(|item| given.on_node(&item.to_string()).into_owned())
 }
 
 /// The warning that another program repeatedly changes the same files, with the remedy if the program is known.
@@ -364,11 +324,11 @@ mod tests {
 
     #[test]
     fn a_new_token_does_not_change_readiness_and_a_missing_entry_does() {
-        assert_eq!(status_of(&plan(Reason::KubeconfigDiffers), &Status::Ready), Status::Ready);
-        assert_eq!(status_of(&plan(Reason::KubeconfigDiffers), &Status::Starting), Status::Starting);
-        let missing = status_of(&plan(Reason::EntryMissing), &Status::Ready);
+        assert_eq!(status_of(&plan(Reason::KubeconfigDiffers), &Status::Ready, &Given::default()), Status::Ready);
+        assert_eq!(status_of(&plan(Reason::KubeconfigDiffers), &Status::Starting, &Given::default()), Status::Starting);
+        let missing = status_of(&plan(Reason::EntryMissing), &Status::Ready, &Given::default());
         assert_eq!(missing, Status::NotReady(vec!["entry_missing: remove /net.d/05-cilium.conflist".to_owned()]));
-        assert_eq!(status_of(&Plan::default(), &missing), Status::Ready);
+        assert_eq!(status_of(&Plan::default(), &missing, &Given::default()), Status::Ready);
     }
 
     #[test]

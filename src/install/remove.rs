@@ -39,7 +39,7 @@ pub fn remove(settings: &Settings, scope: Scope, in_flight: Duration) -> Vec<Err
     let mut chained = first.steps.iter().filter(in_chains(settings)).peekable();
     if chained.peek().is_some() {
         // The second plan below repeats a failed step, and reports its failure.
-        chained.for_each(|step| apply(&files, step, &mut Vec::new()));
+        chained.for_each(|step| apply(&files, step, settings, &mut Vec::new()));
         std::thread::sleep(in_flight);
     }
     // Beside an agent with other directories a stub could shadow the plugin of that agent.
@@ -74,26 +74,27 @@ fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {
 /// configurations stay.
 fn apply_plan(plan: &Plan, settings: &Settings, files: &Files<'_>) -> Vec<Error> {
     for warning in &plan.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!("{}", settings.given.on_node(warning));
     }
     let mut errors: Vec<Error> = plan.obstacles.iter().cloned().map(Error::from).collect();
     let in_chains = in_chains(settings);
     for step in plan.steps.iter().filter(&in_chains) {
-        apply(files, step, &mut errors);
+        apply(files, step, settings, &mut errors);
     }
     let is_named = !errors.is_empty();
     for step in plan.steps.iter().filter(|step| !in_chains(step)) {
         if is_named {
             errors.push(Error::StillNamed(step.operation.path().to_owned()));
         } else {
-            apply(files, step, &mut errors);
+            apply(files, step, settings, &mut errors);
         }
     }
     errors
 }
 
-fn apply(files: &Files<'_>, step: &Step, errors: &mut Vec<Error>) {
-    tracing::info!(reason = step.reason.as_str(), path = %step.operation.path().display(), "{}", step.operation.verb());
+fn apply(files: &Files<'_>, step: &Step, settings: &Settings, errors: &mut Vec<Error>) {
+    let path = settings.given.path_on_node(step.operation.path());
+    tracing::info!(reason = step.reason.as_str(), path = %path.display(), "{}", step.operation.verb());
     if let Err(error) = files.apply(&step.operation) {
         errors.push(error.into());
     }

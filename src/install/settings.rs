@@ -1,13 +1,14 @@
 //! The settings of an installation. `flags` creates them once; all of this module reads them.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::server::Server;
-use crate::contract;
+use crate::{contract, runtime_config};
 
 /// The default name of a copy of the node's network.
 pub const OWNED: &str = "02-istio-cni.conflist";
@@ -24,6 +25,8 @@ pub struct Settings {
     pub bin_source: PathBuf,
     /// The node's plugin directory.
     pub bin_dir: PathBuf,
+    /// How these two are given; `Located` sets those that are to be found.
+    pub given: Given,
     /// libcni's cache of attachments on the node, for a removal; it may be missing.
     pub cache_dir: PathBuf,
     /// Directory of sockets, kubeconfig and the plugin's log.
@@ -37,6 +40,25 @@ pub struct Settings {
     pub resync: Duration,
     pub kubeconfig: KubeconfigSettings,
     pub entry: Entry,
+}
+
+/// The way in which the directories of networks and plugins are given, and where the runtimes' configurations are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The directory at which the node's root, or the part of it with the configurations, is mounted. `None`: no configuration is read,
+    /// unless a directory is to be found.
+    pub root: Option<PathBuf>,
+    pub conf: Asked,
+    pub bin: Asked,
+}
+
+/// One directory as it is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Whether the runtime's configuration names it.
+    pub is_auto: bool,
+    /// The path on the node of a given one, if that is known.
+    pub on_node: Option<PathBuf>,
 }
 
 /// The form in which the node's configuration names the plugin.
@@ -81,6 +103,43 @@ pub struct Entry {
     pub ambient_detection_retry: bool,
     /// `force_iptables_binary`
     pub iptables_binary: Option<String>,
+}
+
+impl Given {
+    /// Whether a directory is to be found.
+    pub fn is_auto(&self) -> bool {
+        self.conf.is_auto || self.bin.is_auto
+    }
+
+    /// The directory at which the node's root is mounted.
+    pub fn root(&self) -> &Path {
+        self.root.as_deref().unwrap_or(Path::new("/"))
+    }
+
+    /// Replaces paths below the mounted root in a text by the node's paths, if a directory was found there.
+    pub fn on_node<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.root().to_str() {
+            Some(root) if self.is_auto() && root != "/" => {
+                text.replace(&format!("{}/", root.trim_end_matches('/')), "/").into()
+            }
+            _ => text.into(),
+        }
+    }
+
+    /// The node's path of a found directory, or of a file in it; any other path is returned as it is.
+    pub fn path_on_node(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(self.root()) {
+            Ok(inside) if self.is_auto() => Path::new("/").join(inside),
+            _ => path.to_owned(),
+        }
+    }
+}
+
+impl Asked {
+    /// The directory, which this process has at `path`.
+    pub(crate) fn directory<'a>(&'a self, path: &'a Path) -> runtime_config::Given<'a> {
+        runtime_config::Given { path, on_node: self.on_node.as_deref() }
+    }
 }
 
 #[derive(Serialize)]

@@ -1,16 +1,19 @@
 //! CRI-O's configuration: `crio.conf`, then the drop-ins by name; a later file's key replaces an earlier one's.
 
-use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Named};
+use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Named, Networks};
 
 /// The directories that CRI-O reads with these files.
 pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Directories, Error> {
     let mut conf = Named::default(CONF_DIR.into());
     let mut bin = Named::default(vec![BIN_DIR.into()]);
-    let mut deprecated = None;
+    let (mut deprecated, mut networks) = (None, Networks::default());
     for file in files {
         let Some(network) = file.section(&["crio", "network"]) else { continue };
         if let Some(dir) = file.text(network, "network_dir")? {
             conf = Named::by(file, dir.into());
+        }
+        if let Some(name) = file.text(network, "cni_default_network")? {
+            networks.default = Some(name).filter(|name| !name.is_empty()).map(|name| Named::by(file, name));
         }
         if let Some(dirs) = file.texts(network, "plugin_dirs")? {
             bin = Named::by(file, dirs.into_iter().map(Into::into).collect());
@@ -24,7 +27,7 @@ pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Directories, 
         bin.value.push(dir.into());
         bin.file.get_or_insert_with(|| file.path.clone());
     }
-    Ok(Directories { runtime: runtime.to_owned(), conf, bin })
+    Ok(Directories { runtime: runtime.to_owned(), conf, bin, networks })
 }
 
 #[cfg(test)]
@@ -47,6 +50,10 @@ mod tests {
         let both = directories("CRI-O", &[main, drop_in.clone()]).unwrap();
         assert_eq!(both.bin, Named::by(&drop_in, ["/p", "/q", "/old"].map(Into::into).to_vec()));
         assert_eq!(both.conf.value, Path::new("/n"));
+        assert_eq!(both.networks.default, None);
+        let named = file("/etc/crio/crio.conf.d/20.conf", "[crio.network]\ncni_default_network = 'pods'\n");
+        let found = directories("CRI-O", std::slice::from_ref(&named)).unwrap();
+        assert_eq!(found.networks.default, Some(Named::by(&named, "pods".to_owned())));
     }
 
     #[test]

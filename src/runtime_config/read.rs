@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
+use super::root::{is_missing, resolve};
 use super::{Directories, Error, File, containerd, crio};
 
 /// The size limit of a file, in bytes.
@@ -32,6 +33,8 @@ const CONTAINERD: [Source; 5] = [
     ),
 ];
 const K3S: &str = "/run/k3s/containerd/containerd.sock";
+/// The templates from which k3s and RKE2 render containerd's file, beside it; the first one that exists counts.
+const TEMPLATES: [&str; 2] = ["config-v3.toml.tmpl", "config.toml.tmpl"];
 const CRIO: Source = source("CRI-O", "/etc/crio/crio.conf", "/run/crio/crio.sock");
 const CRIO_DROP_INS: &str = "/etc/crio/crio.conf.d";
 
@@ -43,7 +46,7 @@ const fn source(runtime: &'static str, file: &'static str, socket: &'static str)
 /// none has one, because a removed runtime leaves its configuration behind.
 pub fn read(root: &Path) -> Vec<Result<Directories, Error>> {
     let node = Node { root };
-    let runs = |source: &Source| node.path(Path::new(source.socket)).exists();
+    let runs = |source: &Source| node.metadata(Path::new(source.socket)).is_ok();
     let none_runs = !CONTAINERD.iter().any(runs) && !runs(&CRIO);
     let is_read = |source: &&Source| none_runs || runs(source);
     let mut found = Vec::new();
@@ -66,13 +69,22 @@ struct Node<'a> {
 
 impl Node<'_> {
     /// The path in this process's mounts of an absolute path on the node.
-    fn path(&self, path: &Path) -> PathBuf {
-        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    fn path(&self, path: &Path) -> io::Result<PathBuf> {
+        resolve(self.root, path)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<fs::Metadata> {
+        fs::metadata(self.path(path)?)
+    }
+
+    /// Whether a file exists; one that cannot be examined counts as existing, so that reading it names the reason.
+    fn exists(&self, path: &Path) -> bool {
+        self.metadata(path).map_or_else(|error| !is_missing(&error), |_| true)
     }
 
     fn containerd(&self, source: &Source) -> Result<Vec<Directories>, Error> {
         let main = Path::new(source.file);
-        if !self.path(main).exists() {
+        if !self.exists(main) {
             return Ok(Vec::new());
         }
         let mut pending = VecDeque::from([main.to_owned()]);
@@ -91,13 +103,19 @@ impl Node<'_> {
             }
             files.push(file);
         }
-        containerd::directories(source.runtime, &files)
+        let mut found = containerd::directories(source.runtime, &files)?;
+        if source.socket == K3S {
+            let mut templates = TEMPLATES.into_iter().map(|name| main.with_file_name(name));
+            let template = templates.find(|path| self.metadata(path).is_ok());
+            found.iter_mut().for_each(|found| found.networks.rendered_from.clone_from(&template));
+        }
+        Ok(found)
     }
 
     /// The files of CRI-O; `None` if it has none.
     fn crio(&self) -> Result<Option<Directories>, Error> {
         let main = Path::new(CRIO.file);
-        let mut paths: Vec<PathBuf> = self.path(main).exists().then(|| main.to_owned()).into_iter().collect();
+        let mut paths: Vec<PathBuf> = self.exists(main).then(|| main.to_owned()).into_iter().collect();
         let drop_ins = Path::new(CRIO_DROP_INS);
         paths.extend(self.names(drop_ins)?.into_iter().map(|name| drop_ins.join(name)));
         if paths.is_empty() {
@@ -125,9 +143,9 @@ impl Node<'_> {
 
     /// The names of the files in a directory, sorted; none if it does not exist.
     fn names(&self, dir: &Path) -> Result<Vec<String>, Error> {
-        let entries = match fs::read_dir(self.path(dir)) {
+        let entries = match self.path(dir).and_then(fs::read_dir) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if is_missing(&error) => return Ok(Vec::new()),
             Err(error) => return Err(unread(dir)(error)),
         };
         let mut names = Vec::new();
@@ -136,8 +154,9 @@ impl Node<'_> {
             if names.len() == MAX_FILES {
                 return Err(Error::TooMany { path: dir.to_owned(), max: MAX_FILES });
             }
-            if entry.path().is_file() {
-                names.push(entry.file_name().to_string_lossy().into_owned());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if self.metadata(&dir.join(&name)).is_ok_and(|found| found.is_file()) {
+                names.push(name);
             }
         }
         names.sort();
@@ -152,7 +171,7 @@ impl Node<'_> {
     }
 
     fn content(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let path = self.path(path);
+        let path = self.path(path)?;
         // Opening a pipe would wait for its writer.
         if !fs::metadata(&path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
@@ -232,17 +251,29 @@ mod tests {
     }
 
     #[test]
+    fn links_are_those_of_the_node() {
+        let text = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/linked'\n";
+        let root = root(&[("etc/real/config.toml", &format!("imports = ['d/*']\n{text}")), ("opt/drop-in", "bad")]);
+        std::os::unix::fs::symlink("/etc/real", root.path().join("etc/containerd")).unwrap();
+        assert_eq!(only(root.path()).unwrap().conf.value, Path::new("/linked"));
+        fs::create_dir(root.path().join("etc/real/d")).unwrap();
+        std::os::unix::fs::symlink("/opt/drop-in", root.path().join("etc/real/d/1.toml")).unwrap();
+        let error = only(root.path()).unwrap_err().to_string();
+        assert!(error.starts_with("/etc/containerd/d/1.toml: invalid TOML"), "{error}");
+    }
+
+    #[test]
     fn what_cannot_be_read_is_named() {
         for (text, reason) in [
             ("imports = ['missing.toml']", "cannot read /etc/containerd/missing.toml: No such file"),
             ("imports = ['*/a.toml']", "pattern is supported in the last part"),
             ("imports = 'a'", "imports is string, not a list of strings"),
-            ("version = ", "/etc/containerd/config.toml: invalid TOML"),
+            ("a = 1\nversion = ", "/etc/containerd/config.toml: invalid TOML: line 2: "),
             ("imports = ['d']", "cannot read /etc/containerd/d: no regular file"),
         ] {
             let root = root(&[(MAIN, text), ("etc/containerd/d/a", "")]);
             let error = only(root.path()).unwrap_err().to_string();
-            assert!(error.contains(reason), "{text}: {error}");
+            assert!(error.contains(reason) && !error.contains('\n'), "{text}: {error}");
         }
         let large = root(&[(MAIN, &"#".repeat((MAX_SIZE + 1) as usize))]);
         assert!(only(large.path()).unwrap_err().to_string().contains("more than 1 MiB"));
@@ -269,6 +300,18 @@ mod tests {
         assert_eq!(names(root(&files).path()), ["containerd", "containerd of k3s", "CRI-O"]);
         let socket = ("run/k3s/containerd/containerd.sock", "");
         assert_eq!(names(root(&[&files[..], &[socket]].concat()).path()), ["containerd of k3s"]);
+    }
+
+    #[test]
+    fn the_template_of_k3s_is_found() {
+        const K3S_DIR: &str = "var/lib/rancher/k3s/agent/etc/containerd";
+        let [rendered, old, new] = ["config.toml", TEMPLATES[1], TEMPLATES[0]].map(|name| format!("{K3S_DIR}/{name}"));
+        let files = [(rendered.as_str(), "version = 3"), (old.as_str(), "{{ broken"), (new.as_str(), "")];
+        let template = |files: &[(&str, &str)]| only(root(files).path()).unwrap().networks.rendered_from;
+        assert_eq!(template(&files[..1]), None);
+        assert_eq!(template(&files[..2]), Some(format!("/{old}").into()));
+        assert_eq!(template(&files), Some(format!("/{new}").into()));
+        assert_eq!(template(&[(MAIN, ""), ("etc/containerd/config.toml.tmpl", "")]), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure time, start processes and read files")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod auto;
 mod metrics;
 mod mounts;
 mod readiness;

@@ -143,6 +143,44 @@ fn a_nodes_directories_are_checked() {
     expect(&check_node(dir.path()), "network", "failed", "has no network configuration yet");
 }
 
+#[test]
+fn directories_are_found_and_further_settings_of_the_runtime_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    node(dir.path(), &["bridge"], &["bridge"]);
+    let containerd = dir.path().join("etc/containerd/config.toml");
+    fs::create_dir_all(containerd.parent().unwrap()).unwrap();
+    let config = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/link'\nmax_conf_num = 0\n\
+                [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\ncni_conf_dir = '/etc/kata'\n";
+    fs::write(&containerd, config).unwrap();
+    std::os::unix::fs::symlink("/etc/cni/net.d", dir.path().join("link")).unwrap();
+    let auto = ["--mounted-cni-net-dir=auto", "--mounted-cni-bin-dir=auto"];
+    let found = || {
+        let mut command = Command::new(under_test("install-cni"));
+        command.args(["check", "-o", "json"]).arg(format!("--host-root={}", dir.path().display())).args(auto);
+        command
+            .arg(format!("--cni-bin-source-dir={}", dir.path().join("image").display()))
+            .env_clear()
+            .output()
+            .unwrap()
+    };
+    let done = found();
+    expect(
+        &done,
+        "directories",
+        "ok",
+        "containerd reads /link (/etc/containerd/config.toml) and runs plugins of /opt/cni/bin (default)",
+    );
+    expect(&done, "directories", "ok", "given: /etc/cni/net.d and /opt/cni/bin");
+    expect(&done, "network", "ok", "/etc/cni/net.d/10-pods.conflist: bridge");
+    expect(&done, "networks", "warning", "pods of containerd get every network");
+    expect(&done, "networks", "warning", "pods of the runtime handler kata get the network of /etc/kata");
+    assert!(!text(&done.stdout).contains(&dir.path().display().to_string()), "{done:?}");
+    fs::write(&containerd, "version = ").unwrap();
+    let done = found();
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    expect(&done, "directories", "failed", "/etc/containerd/config.toml: invalid TOML");
+}
+
 /// As root, the check tries the rules in new network namespaces. Without the capabilities for that, it gives one
 /// warning that the rules were not tried.
 #[test]

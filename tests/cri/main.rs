@@ -7,6 +7,7 @@
 
 mod check;
 mod end;
+mod found;
 mod lookup;
 mod redirect;
 mod refuse;
@@ -25,8 +26,17 @@ fn main() -> ExitCode {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     test_support::runtime::signals::end_nodes();
     let stage = Stage::default();
-    let cases =
-        [redirect::CASES, refuse::CASES, skip::CASES, lookup::CASES, end::CASES, check::CASES, removal::CASES].concat();
+    let cases = [
+        redirect::CASES,
+        refuse::CASES,
+        skip::CASES,
+        lookup::CASES,
+        end::CASES,
+        check::CASES,
+        removal::CASES,
+        found::CASES,
+    ]
+    .concat();
     let runtimes = [Runtime::Containerd, Runtime::Crio];
     let on = |runtime| cases.iter().map(move |case| (runtime, *case));
     let trials = runtimes.into_iter().flat_map(on).map(|(runtime, case)| stage.trial(runtime, case)).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
-use istio_cni::install::{Identity, Issued, Metrics, Resolver, Settings, Sources, Status, Token, run};
+use istio_cni::install::{Identity, Issued, Located, Metrics, Resolver, Settings, Sources, Status, Token, run};
 use istio_cni::serve::health::Liveness;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
@@ -32,13 +32,14 @@ impl Installer {
     }
 
     /// Starts an installer that writes the token of this identity to the kubeconfig.
-    fn with_identity(settings: Settings, identity: Identity) -> Self {
+    fn with_identity(mut settings: Settings, identity: Identity) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
         let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
         let resolver = Resolver::start(&settings.kubeconfig.server, shutdown.clone());
-        let sources = Sources { resolver, identity, mounts: Arc::default() };
+        let located = Arc::new(Located::at_start(&mut settings));
+        let sources = Sources { resolver, identity, mounts: Arc::default(), located };
         let task = tokio::spawn(run(Arc::new(settings), sources, metrics, sender, liveness.clone(), shutdown));
         Self { status, registry, liveness, end, task }
     }

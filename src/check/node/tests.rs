@@ -6,6 +6,7 @@ use super::super::Outcome;
 use super::super::kernel::{Feature, Trial};
 use super::*;
 use crate::install::Unread;
+use crate::install::settings::Asked;
 use crate::netfilter::{Backend, KernelFacts};
 
 /// A node on which the plugin is installed, without anything to report.
@@ -13,6 +14,7 @@ fn node() -> NodeFacts {
     let facts = KernelFacts { nf_tables: true, compat: true, ..KernelFacts::default() };
     let trials = vec![Trial { feature: Feature::Redirect, result: Ok(Backend::IptablesNft) }];
     NodeFacts {
+        given: Given::default(),
         kernel: Kernel { release: "6.1.0".into(), facts: Ok(facts), trials },
         runtimes: vec!["containerd"],
         network: Ok(chain(&["calico", "portmap"])),
@@ -26,7 +28,7 @@ fn node() -> NodeFacts {
 }
 
 fn directories(runtimes: Vec<Result<Compared, runtime_config::Error>>) -> Directories {
-    Directories { conf: "/etc/cni/net.d".into(), bin: "/opt/cni/bin".into(), runtimes }
+    Directories { conf: "/etc/cni/net.d".into(), bin: "/opt/cni/bin".into(), unknown: None, runtimes }
 }
 
 /// The directories of a containerd, which are or are not the given ones.
@@ -36,8 +38,9 @@ fn compared(is_conf: bool, is_bin: bool) -> Compared {
         runtime: "containerd".to_owned(),
         conf: runtime_config::Named { value: "/x/net.d".into(), file },
         bin: runtime_config::Named { value: vec!["/x/bin".into(), "/y".into()], file: None },
+        networks: runtime_config::Networks::default(),
     };
-    Compared { read, is_conf, is_bin }
+    Compared { read, is_conf, is_bin, elsewhere: Vec::new() }
 }
 
 fn chain(others: &[&str]) -> PodNetwork {
@@ -111,6 +114,24 @@ fn both_directories_are_named_and_only_what_differs_is_a_remedy() {
         let report = decide(&facts).json().to_string();
         assert!(report.contains(remedy), "{report}");
     }
+}
+
+#[test]
+fn directories_that_auto_does_not_find_fail_with_the_reason() {
+    let error = runtime_config::Error::Unread { path: "/etc/crio/crio.conf".into(), reason: "denied".into() };
+    let unknown = Directories { unknown: Some(Unlocated::Configuration(error)), ..directories(Vec::new()) };
+    let (subject, result, text) = only(&NodeFacts { directories: unknown, ..node() });
+    assert_eq!((subject, result), ("directories", "failed"));
+    assert!(text.contains("/etc/crio/crio.conf") && text.ends_with("set cniConfDir and cniBinDir"), "{text}");
+}
+
+#[test]
+fn texts_name_the_paths_of_the_node() {
+    let asked = Asked { is_auto: true, on_node: None };
+    let given = Given { root: Some("/host/root".into()), conf: asked.clone(), bin: asked };
+    let network = PodNetwork { path: "/host/root/x/10-calico.conflist".into(), ..chain(&["calico"]) };
+    let report = decide(&NodeFacts { given, network: Ok(network), ..node() }).json().to_string();
+    assert!(report.contains("\"/x/10-calico.conflist: calico\""), "{report}");
 }
 
 #[test]

@@ -70,12 +70,14 @@ fn state(agent: &Agent, report: &Report) -> Vec<Line> {
     };
     let chain = report.chain.as_deref().unwrap_or("no file is known to have the plugin's entry");
     let backend = report.backend.as_deref().unwrap_or("not known before the first redirection");
-    vec![
+    let warnings = report.warnings.iter().map(|warning| ("warning", Some(Colour::Yellow), warning.clone()));
+    let lines = [
         ("agent", None, format!("{}, version {}, since {}", place(agent), report.version, report.started)),
         ("ready", Some(if is_ready { Colour::Green } else { Colour::Red }), readiness),
         ("chain", None, chain.to_owned()),
         ("backend", None, backend.to_owned()),
-    ]
+    ];
+    lines.into_iter().chain(warnings).collect()
 }
 
 /// The pods by verdict.
@@ -159,13 +161,15 @@ mod tests {
             Counts { redirected: 2, skipped: [("no_proxy".into(), 3), ("new".into(), 1)].into(), ..Counts::default() };
         let (version, started) = ("0.1.0".into(), "T".into());
         let chain = Some("/etc/cni/net.d/10-x.conflist".into());
-        let report = Report { version, started, active: true, chain, counts, ..Report::default() };
+        let warnings = vec!["set cniConfDir".into()];
+        let report = Report { version, started, active: true, chain, counts, warnings, ..Report::default() };
         let expected = "\
 node n1
   agent:      s/agent-1, version 0.1.0, since T
   ready:      yes
   chain:      /etc/cni/net.d/10-x.conflist
   backend:    not known before the first redirection
+  warning:    set cniConfDir
   redirected: 2
   skipped:    1: new
   skipped:    3: no_proxy (it has no container istio-proxy)

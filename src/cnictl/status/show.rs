@@ -139,6 +139,9 @@ pub(super) fn in_depth(agents: &[Agent]) -> String {
         ] {
             text += &line(key, value);
         }
+        for warning in &report.warnings {
+            text += &line("Warning:", warning);
+        }
         text += &section("Pods", &["POD", "VERDICT", "REASON", "BACKEND", "ADDED", "MS", "PARAMETERS"], pods(report));
         let repairs = report.repair.latest.iter().map(|done| vec![&done.time, &done.pod, &done.action, &done.result]);
         let title = format!("Repair, with broken pods in the queue: {}", report.repair.broken);
@@ -309,7 +312,14 @@ node-2   unknown   -         -              -               -            -      
         let hostile = "\u{1b}[2J\r".to_owned();
         let pod = Pod { name: hostile.clone(), problem: Some(hostile.clone()), ..Pod::default() };
         let counts = Counts { skipped: [(hostile.clone(), u64::MAX), ("x".into(), 1)].into(), ..Counts::default() };
-        let report = Report { pods: vec![pod], not_ready: vec![hostile.clone()], counts, node: hostile, ..well() };
+        let report = Report {
+            pods: vec![pod],
+            not_ready: vec![hostile.clone()],
+            counts,
+            warnings: vec![hostile.clone()],
+            node: hostile,
+            ..well()
+        };
         let agents = [agent("n1", Ok(report))];
         for text in [in_depth(&agents), table(&agents, true, None)] {
             assert!(!text.contains('\u{1b}') && !text.contains('\r'), "{text}");

@@ -44,6 +44,18 @@ impl Engine {
         dir.join(format!("{}.sock", self.name()))
     }
 
+    /// Returns the configuration in a node's directory, and the paths of configuration and socket on a usual node.
+    pub(super) fn on_a_node(&self, dir: &Path) -> [PathBuf; 3] {
+        match self {
+            Self::Containerd => [
+                dir.join("config.toml"),
+                "/etc/containerd/config.toml".into(),
+                "/run/containerd/containerd.sock".into(),
+            ],
+            Self::Crio(_) => [dir.join("crio.conf"), "/etc/crio/crio.conf".into(), "/run/crio/crio.sock".into()],
+        }
+    }
+
     /// Returns the command line.
     pub(super) fn command(&self, dir: &Path) -> Vec<OsString> {
         match self {

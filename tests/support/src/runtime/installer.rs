@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use istio_cni::contract;
@@ -23,6 +23,19 @@ pub const NODE_NAME: &str = "node-1";
 /// The address of the readiness endpoint in the node's netns.
 const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 
+/// Mounts the root at `$0`, and copies the runtime's configuration `$1` to `$2` there, beside a file for the socket `$3`; what the machine
+/// itself has in these directories is not there.
+const MOUNT_ROOT: &str = r#"
+mount --rbind / "$0"
+mount -t tmpfs tmpfs "$0/etc"
+mount -t tmpfs tmpfs "$0/run"
+mkdir -p "$0${2%/*}" "$0${3%/*}"
+cp "$1" "$0$2"
+: > "$0$3"
+shift 3
+exec "$@"
+"#;
+
 /// A running daemon, which is killed when the value is dropped.
 pub struct Installer<'n> {
     node: &'n Node,
@@ -35,6 +48,29 @@ impl<'n> Installer<'n> {
     /// flags.
     pub fn start(node: &'n Node, api_server: SocketAddr, args: &[&str]) -> Result<Self> {
         let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
+        let dirs = [("mounted-cni-net-dir", node.networks()), ("mounted-cni-bin-dir", node.plugins())];
+        let dirs = dirs.map(|(flag, path)| format!("--{flag}={}", path.display()));
+        Self::run(node, node.command(&program), api_server, dirs.iter().map(String::as_str).chain(args.iter().copied()))
+    }
+
+    /// Starts the daemon as [`start`](Self::start), in a mount namespace in which it has the node's root as in a container, and finds the
+    /// directories of networks and plugins by the runtime's configuration there.
+    pub fn finding(node: &'n Node, api_server: SocketAddr) -> Result<Self> {
+        let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
+        let (root, [config, at, socket]) = (node.new_dir("root")?, node.engine().on_a_node(node.dir()));
+        let mut command = node.command("unshare".as_ref());
+        command.args(["--mount", "sh", "-ec", MOUNT_ROOT]).args([&root, &config, &at, &socket]).arg(&program);
+        let root = format!("--host-root={}", root.display());
+        let args = ["--mounted-cni-net-dir=auto", "--mounted-cni-bin-dir=auto", root.as_str()];
+        Self::run(node, command, api_server, args.into_iter())
+    }
+
+    fn run<'a>(
+        node: &'n Node,
+        mut command: Command,
+        api_server: SocketAddr,
+        args: impl Iterator<Item = &'a str>,
+    ) -> Result<Self> {
         let (run_dir, image, account) = (node.new_dir("run")?, node.new_dir("image")?, node.new_dir("account")?);
         let linked = node.plugins().join(contract::PLUGIN_NAME);
         fs::copy(fs::canonicalize(&linked)?, image.join(contract::PLUGIN_NAME))?;
@@ -44,10 +80,7 @@ impl<'n> Installer<'n> {
         let kubeconfig = account.join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_text(api_server))?;
         let log = File::create(node.dir().join("install-cni.log"))?;
-        let mut command = node.command(&program);
         for (flag, path) in [
-            ("mounted-cni-net-dir", &node.networks()),
-            ("mounted-cni-bin-dir", &node.plugins()),
             ("mounted-cni-cache-dir", &PathBuf::from("/var/lib/cni")),
             ("cni-bin-source-dir", &image),
             ("service-account-dir", &account),

@@ -1,0 +1,223 @@
+//! The directories that the container runtime's configuration names: an installation works in them where the value is `auto`, and
+//! given ones are compared with them.
+//!
+//! They are determined once, at the start of a process, because everything that an agent remembers of its installation is about these
+//! directories. The configuration is read again in each pass: if it names others, the liveness probe fails, and the agent starts anew.
+
+use std::path::{Path, PathBuf};
+
+use super::settings::{Given, Settings};
+use crate::runtime_config::{self, BIN_DIR, CONF_DIR, Compared, Named, compare, resolve};
+
+/// The values that `auto` finds, for messages.
+const CONF_VALUE: &str = "cniConfDir";
+const BIN_VALUE: &str = "cniBinDir";
+
+/// The directories of `auto` are not known, or are other ones than at the start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unlocated {
+    /// A file of a runtime's configuration cannot be read or parsed.
+    #[error("{0}; `auto` reads the runtime's directories there: correct the file, or set cniConfDir and cniBinDir")]
+    Configuration(runtime_config::Error),
+    /// The configurations of several runtimes, or the versions that one of them may have, name different directories.
+    #[error("the runtimes' configurations name different directories ({}): set {value} to the one of the runtime that the kubelet uses", named.join("; "))]
+    Several { value: &'static str, named: Vec<String> },
+    /// A configuration names a relative path.
+    #[error("{named} is no absolute path; `auto` cannot find that directory: set {value}")]
+    Relative { value: &'static str, named: String },
+    /// The directory cannot be reached.
+    #[error("{named} cannot be reached: {reason}; set {value}")]
+    Unreached { value: &'static str, named: String, reason: String },
+    /// The directories were unknown when the process started.
+    #[error(
+        "the runtime's directories are known now: {now}; the kubelet restarts the container, which then works in them"
+    )]
+    Known { now: String },
+    /// The configuration, or a link on the way to a directory, has changed.
+    #[error(
+        "the runtime's directories have changed: {now}, at the agent's start {former}; the kubelet restarts the container, which then \
+         works in the new ones"
+    )]
+    Changed { former: String, now: String },
+}
+
+impl Unlocated {
+    /// Whether a restarted process would know the directories.
+    pub(super) fn ends_by_restart(&self) -> bool {
+        matches!(self, Self::Known { .. } | Self::Changed { .. })
+    }
+}
+
+/// The directories that `auto` stands for; `None` for a given one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Found {
+    conf: Option<Dir>,
+    bin: Option<Dir>,
+}
+
+/// A directory that a runtime's configuration names.
+#[derive(Debug, Clone)]
+struct Dir {
+    /// The path at which this process has it, without links.
+    path: PathBuf,
+    /// The path on the node, with the runtime and its file.
+    text: String,
+}
+
+/// The directories of a process, as they were found at its start, and the settings by which they are found again.
+#[derive(Debug, Clone)]
+pub struct Located {
+    given: Given,
+    /// The given directories by the paths at which this process has them.
+    conf: PathBuf,
+    bin: PathBuf,
+    start: Result<Found, Unlocated>,
+}
+
+/// What the runtimes' configurations say of the directories now.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    pub(super) obstacle: Option<Unlocated>,
+    /// Given directories that no runtime's configuration names.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Located {
+    /// Finds the directories and sets those of `settings` that are not given. If they are not known, the settings name the runtimes'
+    /// default directories, in which nothing may be changed.
+    pub fn at_start(settings: &mut Settings) -> Self {
+        let start = find(&settings.given);
+        let found = start.clone().unwrap_or_default();
+        for (dir, path) in [(&found.conf, &mut settings.net_dir), (&found.bin, &mut settings.bin_dir)] {
+            if let Some(Dir { path: found, text }) = dir {
+                tracing::info!("the container runtime's directory is used: {text}");
+                path.clone_from(found);
+            }
+        }
+        let (conf, bin) = (settings.net_dir.clone(), settings.bin_dir.clone());
+        Self { given: settings.given.clone(), conf, bin, start }
+    }
+
+    /// Whether the directories are known.
+    pub fn is_known(&self) -> bool {
+        self.start.is_ok()
+    }
+
+    /// The reason for which the directories are not known.
+    pub fn unknown(&self) -> Option<&Unlocated> {
+        self.start.as_ref().err()
+    }
+
+    /// Compares the directories with those that the runtimes' configurations name now.
+    pub(super) fn compare(&self) -> Comparison {
+        let obstacle = if self.given.is_auto() { self.obstacle() } else { None };
+        let warnings = self.given.root.as_deref().map(|root| self.warnings(root)).unwrap_or_default();
+        Comparison { obstacle, warnings }
+    }
+
+    fn obstacle(&self) -> Option<Unlocated> {
+        match (find(&self.given), &self.start) {
+            (Err(unlocated), _) => Some(unlocated),
+            (Ok(now), Err(_)) => Some(Unlocated::Known { now: now.text() }),
+            (Ok(now), Ok(former)) if now == *former => None,
+            (Ok(now), Ok(former)) => Some(Unlocated::Changed { former: former.text(), now: now.text() }),
+        }
+    }
+
+    /// The warnings about given directories. A runtime that reads them proves that they are right, whatever the configurations of
+    /// others say, which may be those of removed runtimes.
+    fn warnings(&self, root: &Path) -> Vec<String> {
+        if self.given.conf.is_auto && self.given.bin.is_auto {
+            return Vec::new();
+        }
+        let (conf, bin) = (self.given.conf.directory(&self.conf), self.given.bin.directory(&self.bin));
+        let found = |compared: Compared| Compared {
+            is_conf: compared.is_conf || self.given.conf.is_auto,
+            is_bin: compared.is_bin || self.given.bin.is_auto,
+            ..compared
+        };
+        let compared: Vec<_> = compare(root, conf, bin).into_iter().map(|compared| compared.map(found)).collect();
+        if compared.iter().flatten().any(|compared| compared.values().is_empty()) {
+            return Vec::new();
+        }
+        let given = |given: runtime_config::Given<'_>| given.on_node.unwrap_or(given.path).display().to_string();
+        let given = format!("given: {} and {}", given(conf), given(bin));
+        let warning = |compared: &Result<Compared, runtime_config::Error>| match compared {
+            Ok(compared) => format!(
+                "{}; {given}: if that runtime starts the pods, they are not redirected; set {}",
+                compared.read.text(),
+                compared.values().join(" and ")
+            ),
+            Err(error) => format!("{given}, not compared with the runtime's: {error}"),
+        };
+        compared.iter().map(warning).collect()
+    }
+}
+
+impl Found {
+    fn text(&self) -> String {
+        let dirs = [&self.conf, &self.bin].into_iter().flatten();
+        dirs.map(|dir| dir.text.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Two are the same if they lead to the same directory, whichever file names it.
+impl PartialEq for Dir {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Dir {}
+
+/// Finds the directories that are not given.
+fn find(given: &Given) -> Result<Found, Unlocated> {
+    if !given.is_auto() {
+        return Ok(Found::default());
+    }
+    let root = given.root();
+    let read: Result<Vec<_>, _> = runtime_config::read(root).into_iter().collect();
+    let read = read.map_err(Unlocated::Configuration)?;
+    let named = |dir: &Path, place: String| (dir.to_owned(), place);
+    let conf = read.iter().map(|of| named(&of.conf.value, source(&of.runtime, &of.conf)));
+    // The runtime searches several plugin directories in their order; without one it takes its default.
+    let bin = read.iter().map(|of| {
+        named(of.bin.value.first().map_or(Path::new(BIN_DIR), PathBuf::as_path), source(&of.runtime, &of.bin))
+    });
+    let conf = given.conf.is_auto.then(|| only(root, CONF_VALUE, CONF_DIR, conf)).transpose()?;
+    let bin = given.bin.is_auto.then(|| only(root, BIN_VALUE, BIN_DIR, bin)).transpose()?;
+    Ok(Found { conf, bin })
+}
+
+fn source<T>(runtime: &str, named: &Named<T>) -> String {
+    format!("{runtime}, {}", named.place())
+}
+
+/// The only directory of these, which are paths on the node with their sources; the `default` if there is none.
+fn only(
+    root: &Path,
+    value: &'static str,
+    default: &str,
+    named: impl Iterator<Item = (PathBuf, String)>,
+) -> Result<Dir, Unlocated> {
+    let dirs: Vec<Dir> = named.map(|(path, source)| dir(root, value, &path, &source)).collect::<Result<_, _>>()?;
+    match dirs.as_slice() {
+        [] => dir(root, value, Path::new(default), "the default, because no configuration of a runtime was found"),
+        [first, others @ ..] if others.iter().all(|other| other == first) => Ok(first.clone()),
+        several => Err(Unlocated::Several { value, named: several.iter().map(|dir| dir.text.clone()).collect() }),
+    }
+}
+
+fn dir(root: &Path, value: &'static str, path: &Path, source: &str) -> Result<Dir, Unlocated> {
+    let text = format!("{} ({source})", path.display());
+    if !path.is_absolute() {
+        return Err(Unlocated::Relative { value, named: text });
+    }
+    match resolve(root, path) {
+        Ok(path) => Ok(Dir { path, text }),
+        Err(error) => Err(Unlocated::Unreached { value, named: text, reason: error.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

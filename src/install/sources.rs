@@ -1,0 +1,82 @@
+//! What an installation is planned from, beside its settings: the address and account of the kubeconfig, and whether the directories
+//! are still those of the start. `reconcile` and an agent that stands by plan with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::identity::Identity;
+use super::locate::Located;
+use super::mounts::Mounts;
+use super::plan::{self, Obstacle, Plan};
+use super::server::Resolver;
+use super::settings::Settings;
+use super::snapshot::{CompareCache, Snapshot};
+use crate::serve::health::Liveness;
+
+/// The name under which a replaced directory is reported to the liveness probe.
+const MOUNTS: &str = "mounts";
+/// The name under which another configuration of the runtime is reported to the liveness probe.
+const RUNTIME: &str = "runtime";
+/// The interval between two checks whether a mounted directory was replaced, or the runtime's configuration has changed. No event
+/// reports that a parent was moved.
+const DIRECTORIES_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The sources of the kubeconfig, beside the service account's directory.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// The address of the API server.
+    pub resolver: Resolver,
+    /// The service account whose token the kubeconfig contains.
+    pub identity: Identity,
+    /// The mounts of the node's directories at the container's start.
+    pub mounts: Arc<Mounts>,
+    /// The directories of the runtime's configuration at the start.
+    pub located: Arc<Located>,
+}
+
+impl Sources {
+    /// Plans an installation. In a replaced directory, and while the directories are not known, nothing is planned. In directories that
+    /// the runtime's configuration no longer names, the installation is kept, because the runtime may not have read it yet.
+    ///
+    /// A condition that a restart ends fails the liveness probe.
+    pub(super) fn plan(&self, settings: &Settings, compared: &mut CompareCache, liveness: &Liveness) -> Plan {
+        let replaced = self.mounts.replaced();
+        let located = self.located.compare();
+        let moved = located.obstacle.as_ref().filter(|found| found.ends_by_restart());
+        for (part, why) in
+            [(MOUNTS, replaced.as_ref().map(ToString::to_string)), (RUNTIME, moved.map(ToString::to_string))]
+        {
+            match why {
+                Some(why) => liveness.failed(part, settings.given.on_node(&why)),
+                None => liveness.ended(part),
+            }
+        }
+        let mut plan = match replaced {
+            None if self.located.is_known() => plan::install(settings, &self.snapshot(settings, compared)),
+            _ => Plan::default(),
+        };
+        plan.obstacles.extend(replaced.map(Obstacle::from).into_iter().chain(located.obstacle.map(Obstacle::from)));
+        plan.warnings.extend(located.warnings);
+        plan
+    }
+
+    /// Returns once the obstacles about the directories themselves are other ones than those of the last plan.
+    pub(super) async fn directories_changed(&self, last: &[Obstacle]) {
+        let now = || {
+            let replaced = self.mounts.replaced().map(Obstacle::from);
+            replaced.into_iter().chain(self.located.compare().obstacle.map(Obstacle::from)).collect::<Vec<_>>()
+        };
+        while now() == last {
+            sleep(DIRECTORIES_INTERVAL).await;
+        }
+    }
+
+    /// Reads the node, with the current address and token.
+    fn snapshot(&self, settings: &Settings, compared: &mut CompareCache) -> Snapshot {
+        let mut snapshot = Snapshot::take_with(settings, self.resolver.resolution(), compared);
+        snapshot.account = self.identity.account(snapshot.account);
+        snapshot
+    }
+}

@@ -1,6 +1,7 @@
 //! Checks every argument and variable of the agent's manifests with the program's own parser.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use clap::{CommandFactory as _, Parser};
 use istio_cni::daemon::{self, Settings};
@@ -43,6 +44,11 @@ pub(crate) fn of_the_chart() {
     assert_eq!(settings.startup_taint.as_deref(), Some("cni.istio.io/not-ready"));
     assert!(settings.status_page);
     understood(&Agent::of(&AGENT.render(&["repair.enabled=false"])));
+    let auto = [r#"cniConfDir="auto""#, r#"cniBinDir="auto""#];
+    let given = understood(&Agent::of(&AGENT.render(&auto))).install.given.clone();
+    assert!(given.conf.is_auto && given.bin.is_auto && given.root() == Path::new("/host/root"), "{given:?}");
+    let given = understood(&Agent::of(&AGENT.render(&[r#"runtimeConfigDirs=["/etc/crio"]"#]))).install.given.clone();
+    assert!(!given.is_auto() && given.conf.on_node == Some("/etc/cni/net.d".into()), "{given:?}");
     for platform in PLATFORMS {
         understood(&Agent::of(&AGENT.render(&[&format!("global.platform={:?}", platform.name)])));
     }

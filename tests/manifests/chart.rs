@@ -70,6 +70,43 @@ pub(crate) fn openshift_gets_its_own_kinds() {
     );
 }
 
+/// With `auto` the agent sees all file systems of the node; a directory that it only reads must exist, and none is created.
+pub(crate) fn directories_are_found_or_compared() {
+    let volumes = |values: &[&str]| {
+        let objects = AGENT.render(values);
+        objects.iter().for_each(is_known);
+        let agent = Agent::of(&objects);
+        let of_runtime = |volume: &&Value| {
+            ["host-root", "runtime-config"].iter().any(|name| volume["name"].as_str().unwrap().starts_with(name))
+        };
+        let volumes: Vec<Value> = agent.pod["volumes"].as_array().unwrap().iter().filter(of_runtime).cloned().collect();
+        let mounts = agent.container["volumeMounts"].as_array().unwrap().iter();
+        let mounts: Vec<Value> = mounts.filter(of_runtime).cloned().collect();
+        let names = ["HOST_ROOT", "MOUNTED_CNI_NET_DIR", "MOUNTED_CNI_BIN_DIR", "HOST_CNI_NET_DIR", "HOST_CNI_BIN_DIR"];
+        let environment = agent.environment();
+        let set: Vec<Option<String>> = names.iter().map(|name| environment.get(*name).cloned()).collect();
+        (volumes, mounts, set)
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let (root, propagated) = (
+        json!({ "name": "host-root", "hostPath": { "path": "/", "type": "Directory" } }),
+        json!({ "name": "host-root", "mountPath": "/host/root", "mountPropagation": "HostToContainer" }),
+    );
+    let auto = r#"cniConfDir="auto""#;
+    let expected = [some("/host/root"), some("auto"), some("auto"), None, None].to_vec();
+    assert_eq!(volumes(&[auto, r#"cniBinDir="auto""#]), (vec![root.clone()], vec![propagated.clone()], expected));
+    let expected = [some("/host/root"), some("auto"), None, None, some("/opt/cni/bin")].to_vec();
+    assert_eq!(volumes(&[auto, r#"cniBinDir="""#]), (vec![root], vec![propagated], expected));
+    let (volume, mount) = (
+        json!({ "name": "runtime-config-0", "hostPath": { "path": "/etc/crio/", "type": "Directory" } }),
+        json!({ "name": "runtime-config-0", "mountPath": "/host/root/etc/crio", "readOnly": true }),
+    );
+    let expected = [some("/host/root"), None, None, some("/etc/cni/net.d"), some("/x")].to_vec();
+    let given = [r#"runtimeConfigDirs=["/etc/crio/"]"#, r#"cniBinDir="/x""#];
+    assert_eq!(volumes(&given), (vec![volume], vec![mount], expected));
+    assert_eq!(volumes(&[]), (vec![], vec![], vec![None; 5]));
+}
+
 pub(crate) fn values_outrank_platforms() {
     for nest in ["", "cni."] {
         let values =
@@ -122,6 +159,9 @@ pub(crate) fn invalid_values_are_refused() {
         ("env.HEALTH_PORT=8001", "env.HEALTH_PORT is not supported: the probes ask port 8000"),
         ("env.MONITORING_PORT=0", "env.MONITORING_PORT is not supported: port 15014 is scraped"),
         (r#"env.MOUNTED_CNI_NET_DIR="/x""#, "env.MOUNTED_CNI_NET_DIR is not supported: the chart mounts the directory"),
+        ("env.HOST_ROOT=\"/x\"", "env.HOST_ROOT is not supported: the chart mounts the directory"),
+        (r#"runtimeConfigDirs=["etc/crio"]"#, "runtimeConfigDirs has \"etc/crio\", which is not the absolute path"),
+        (r#"runtimeConfigDirs=["/x/.."]"#, "runtimeConfigDirs has \"/x/..\", which is not the absolute path"),
         (r#"env.NODE_NAME="x""#, "env.NODE_NAME is not supported: the DaemonSet sets it"),
         (r#"repair.hub="docker.io/istio""#, "repair.hub is not supported"),
         (r#"repair.tag="1.10""#, "repair.tag is not supported"),
@@ -231,6 +271,7 @@ fn other(path: &str) -> Option<Value> {
     match path {
         "global.platform" => Some(json!("k3s")),
         "provider" => Some(json!("multus")),
+        "runtimeConfigDirs" => Some(json!(["/etc/containerd"])),
         "global.resourceScope" => Some(json!("cluster")),
         _ => None,
     }

@@ -37,10 +37,11 @@ fn main() {
         ("injector/references_match_names", injector::life::references_match_names),
         ("injector/one_replica_is_always_available", injector::life::one_replica_is_always_available),
     ];
-    let rendered: [(&str, fn()); 25] = [
+    let rendered: [(&str, fn()); 26] = [
         ("injector/installations_share_no_objects", injector::life::installations_share_no_objects),
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
+        ("chart/directories_are_found_or_compared", chart::directories_are_found_or_compared),
         ("chart/values_outrank_platforms", chart::values_outrank_platforms),
         ("chart/invalid_values_are_refused", chart::invalid_values_are_refused),
         ("chart/values_of_other_charts_are_ignored", chart::values_of_other_charts_are_ignored),

@@ -17,6 +17,11 @@ struct Wanted {
     taint: bool,
     /// Whether the platform is OpenShift.
     openshift: bool,
+    /// Whether the agent finds both directories, or only that of configurations.
+    auto: bool,
+    auto_conf: bool,
+    /// Whether the agent compares given directories with a runtime's configuration.
+    compares: bool,
 }
 
 impl Wanted {
@@ -44,9 +49,11 @@ const CAPABILITIES: [Reason<Wanted>; 4] = [
 ];
 
 /// Mounts in the format of [`Agent::mounts`], each with the settings that need it.
-const MOUNTS: [Reason<Wanted>; 6] = [
-    ("/opt/cni/bin -> /host/opt/cni/bin", |_| true, "the plugin is installed there"),
-    ("/etc/cni/net.d -> /host/etc/cni/net.d", |_| true, "the plugin is chained there"),
+const MOUNTS: [Reason<Wanted>; 8] = [
+    ("/opt/cni/bin -> /host/opt/cni/bin", |w| !w.auto, "the plugin is installed there"),
+    ("/etc/cni/net.d -> /host/etc/cni/net.d", |w| !w.auto && !w.auto_conf, "the plugin is chained there"),
+    ("/ -> /host/root", |w| w.auto || w.auto_conf, "the runtime's configuration, and directories that only it names"),
+    ("/etc/containerd -> /host/root/etc/containerd (ro)", |w| w.compares, "the runtime's configuration"),
     ("/var/lib/cni -> /host/var/lib/cni", |_| true, "a removal takes the plugin out of cached chains"),
     ("/var/run/istio-cni -> /var/run/istio-cni", |_| true, "kubeconfig and sockets for the plugin"),
     ("/proc -> /host/proc (ro)", Wanted::in_place, "the processes by which a pod's netns is found"),
@@ -100,6 +107,10 @@ pub(crate) fn of_the_chart() {
         r#"cniConfDir="/etc/cni/net.d""#,
     ]);
     check(&openshift, Wanted { openshift: true, ..evict });
+    let auto = [r#"cniConfDir="auto""#, r#"cniBinDir="auto""#, r#"runtimeConfigDirs=["/etc/containerd"]"#];
+    check(&AGENT.render(&auto), Wanted { auto: true, ..evict });
+    check(&AGENT.render(&auto[..1]), Wanted { auto_conf: true, ..evict });
+    check(&AGENT.render(&auto[2..]), Wanted { compares: true, ..evict });
 }
 
 /// The RBAC rules of the plugin, which do not depend on the settings.

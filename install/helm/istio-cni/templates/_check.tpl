@@ -41,6 +41,11 @@ values under `global`, so only those that this chart reads are checked.
 {{- if not (has .provider $providers) -}}
 {{- fail (printf "provider is \"%v\"; known are %s" .provider (join ", " $providers)) -}}
 {{- end -}}
+{{- range $dir := .runtimeConfigDirs -}}
+{{- if not (and (hasPrefix "/" $dir) (ne "/" (clean $dir))) -}}
+{{- fail (printf "runtimeConfigDirs has \"%v\", which is not the absolute path of a directory below the root" $dir) -}}
+{{- end -}}
+{{- end -}}
 {{- $scopes := list "all" "cluster" "namespace" -}}
 {{- if not (has .global.resourceScope $scopes) -}}
 {{- fail (printf "global.resourceScope is \"%v\"; known are %s" .global.resourceScope (join ", " $scopes)) -}}
@@ -56,7 +61,7 @@ values under `global`, so only those that this chart reads are checked.
 {{- end -}}
 {{- end -}}
 {{- $fixed := dict "HEALTH_PORT" "the probes ask port 8000" "MONITORING_PORT" "port 15014 is scraped" -}}
-{{- range $name := list "CNI_AGENT_RUN_DIR" "MOUNTED_CNI_NET_DIR" "MOUNTED_CNI_CACHE_DIR" "REPAIR_PROC" "REPAIR_NETNS_DIRS" -}}
+{{- range $name := list "CNI_AGENT_RUN_DIR" "HOST_CNI_BIN_DIR" "HOST_CNI_NET_DIR" "HOST_ROOT" "MOUNTED_CNI_NET_DIR" "MOUNTED_CNI_CACHE_DIR" "REPAIR_PROC" "REPAIR_NETNS_DIRS" -}}
 {{- $_ := set $fixed $name "the chart mounts the directory" -}}
 {{- end -}}
 {{- range $name := list "NODE_NAME" "POD_NAME" "POD_NAMESPACE" "PLUGIN_SERVICE_ACCOUNT" -}}

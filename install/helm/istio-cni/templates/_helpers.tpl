@@ -32,6 +32,9 @@ All values: the given values override the platform's values, which override the 
 {{- $_ := set $values.global "platform" . -}}
 {{- end -}}
 {{- include "istio-cni.checkValues" $values -}}
+{{- if not $values.cniBinDir -}}
+{{- $_ := set $values "cniBinDir" (contains "-gke" .Capabilities.KubeVersion.Version | ternary "/home/kubernetes/bin" "/opt/cni/bin") -}}
+{{- end -}}
 {{- $release := dict "name" .Release.Name "service" .Release.Service "version" .Chart.AppVersion -}}
 {{- $_ := set $release "chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
 {{- set $values "release" $release | toYaml -}}
@@ -90,6 +93,11 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 {{- if and (hasPrefix "repair" (include "istio-cni.repairMode" .)) (not .repair.dryRun) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Not empty if the agent finds a directory by the container runtime's configuration, below the node's root. */}}
+{{- define "istio-cni.auto" -}}
+{{- if or (eq "auto" .cniBinDir) (eq "auto" .cniConfDir) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "istio-cni.capabilities" -}}
 # The node's CNI directories may belong to another user.
 - DAC_OVERRIDE
@@ -138,6 +146,21 @@ CNI_CONF_NAME: {{ . | quote }}
 ISTIO_OWNED_CNI_CONFIG: {{ .istioOwnedCNIConfig | quote }}
 {{- if .istioOwnedCNIConfig }}
 ISTIO_OWNED_CNI_CONF_FILENAME: {{ .istioOwnedCNIConfigFileName | quote }}
+{{- end }}
+{{- if eq "auto" .cniConfDir }}
+MOUNTED_CNI_NET_DIR: auto
+{{- end }}
+{{- if eq "auto" .cniBinDir }}
+MOUNTED_CNI_BIN_DIR: auto
+{{- end }}
+{{- if or (include "istio-cni.auto" .) .runtimeConfigDirs }}
+HOST_ROOT: /host/root
+{{- if ne "auto" .cniConfDir }}
+HOST_CNI_NET_DIR: {{ .cniConfDir | quote }}
+{{- end }}
+{{- if ne "auto" .cniBinDir }}
+HOST_CNI_BIN_DIR: {{ .cniBinDir | quote }}
+{{- end }}
 {{- end }}
 EXCLUDE_NAMESPACES: {{ join "," .excludeNamespaces | quote }}
 NATIVE_NFTABLES: {{ .global.nativeNftables | quote }}

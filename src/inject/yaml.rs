@@ -9,6 +9,7 @@ mod flow;
 pub mod library;
 mod merge_key;
 mod node;
+mod overflow;
 mod scalar;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 
 use super::merge_key::{MERGE, Source};
 use super::node::{Merges, Node};
+use super::overflow;
 
 /// The size limit of a text in bytes: the API server's limit for an object, and space for a template's comments.
 pub const LIMIT: usize = 6 << 20;
@@ -70,8 +71,10 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
     }
-    check_end(text)?;
-    serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).map_err(Error::of)
+    with_overflow(text, |text| {
+        check_end(text)?;
+        serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).map_err(Error::of)
+    })
 }
 
 /// Reads one document as a plain value; an empty text is null. [`super::value`] must return the same value.
@@ -82,7 +85,9 @@ pub fn value(text: &str) -> Result<Value, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
     }
-    with_repeated_keys(text, |source, keys| read_value(source, options(keys), &Merges::new(source, MAX_MERGED)))
+    with_overflow(text, |text| {
+        with_repeated_keys(text, |source, keys| read_value(source, options(keys), &Merges::new(source, MAX_MERGED)))
+    })
 }
 
 /// Reads one document as [`value`] does, within a budget.
@@ -90,11 +95,33 @@ pub fn value(text: &str) -> Result<Value, Error> {
 /// # Errors
 /// Those of [`read`], and [`Error::Exceeded`].
 pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Error> {
-    if text.contains(MERGE) {
-        // The text is parsed once more to find its merge keys.
-        budget.step(text.len() / BYTES_PER_SCAN_STEP)?;
+    let mut is_first = true;
+    with_overflow(text, |text| {
+        if text.contains(MERGE) || !is_first {
+            // The text is parsed once more to find its merge keys, or was for its numbers.
+            budget.step(text.len() / BYTES_PER_SCAN_STEP)?;
+        }
+        is_first = false;
+        with_repeated_keys(text, |source, keys| charged(source, keys, budget))
+    })
+}
+
+/// Calls `read`, and once more with quotes around numbers that no float can hold if the library refuses such a number.
+fn with_overflow<T>(text: &str, mut read: impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
+    match read(text) {
+        Err(Error::Syntax(error)) if is_non_finite(&error) => match overflow::quoted(text) {
+            Some(quoted) => read(&quoted),
+            None => Err(Error::Syntax(error)),
+        },
+        result => result,
     }
-    with_repeated_keys(text, |source, keys| charged(source, keys, budget))
+}
+
+fn is_non_finite(error: &serde_saphyr::Error) -> bool {
+    match error {
+        serde_saphyr::Error::AliasError { error, .. } => is_non_finite(error),
+        error => matches!(error, serde_saphyr::Error::NonFiniteFloat { .. }),
+    }
 }
 
 /// Calls `read` with an option that makes repeated keys errors. If the document has repeated keys, calls `read` again

@@ -25,61 +25,61 @@ Examples:
 )]
 pub struct Flags {
     /// Port to which outbound TCP traffic is redirected [default: 15001]
-    #[arg(long, short = 'p')]
+    #[arg(long, short = 'p', allow_hyphen_values = true)]
     pub envoy_port: Option<String>,
     /// Port to which inbound TCP traffic is redirected [default: 15006]
-    #[arg(long, short = 'z')]
+    #[arg(long, short = 'z', allow_hyphen_values = true)]
     pub inbound_capture_port: Option<String>,
     /// Port of HBONE, never redirected [default: 15008]
-    #[arg(long, short = 'e')]
+    #[arg(long, short = 'e', allow_hyphen_values = true)]
     pub inbound_tunnel_port: Option<String>,
     /// Users whose traffic is the proxy's own, by id or name [default: user $ENVOY_USER, else 1337]
-    #[arg(long, short = 'u')]
+    #[arg(long, short = 'u', allow_hyphen_values = true)]
     pub proxy_uid: Option<String>,
     /// Groups whose traffic is the proxy's own, by id or name [default: as --proxy-uid]
-    #[arg(long, short = 'g')]
+    #[arg(long, short = 'g', allow_hyphen_values = true)]
     pub proxy_gid: Option<String>,
     /// REDIRECT or TPROXY
-    #[arg(long, short = 'm')]
+    #[arg(long, short = 'm', allow_hyphen_values = true)]
     pub istio_inbound_interception_mode: Option<String>,
     /// Inbound ports that are redirected: a list, `*`, or nothing
-    #[arg(long, short = 'b')]
+    #[arg(long, short = 'b', allow_hyphen_values = true)]
     pub istio_inbound_ports: Option<String>,
     /// Inbound ports that are not redirected, if --istio-inbound-ports is `*`
-    #[arg(long, short = 'd')]
+    #[arg(long, short = 'd', allow_hyphen_values = true)]
     pub istio_local_exclude_ports: Option<String>,
     /// Interfaces whose traffic is not redirected
-    #[arg(long, short = 'c')]
+    #[arg(long, short = 'c', allow_hyphen_values = true)]
     pub istio_exclude_interfaces: Option<String>,
     /// Outbound destinations that are redirected: CIDRs, `*`, or nothing
-    #[arg(long, short = 'i')]
+    #[arg(long, short = 'i', allow_hyphen_values = true)]
     pub istio_service_cidr: Option<String>,
     /// Outbound destinations that are not redirected: CIDRs
-    #[arg(long, short = 'x')]
+    #[arg(long, short = 'x', allow_hyphen_values = true)]
     pub istio_service_exclude_cidr: Option<String>,
     /// Outbound ports that are redirected whatever their destination
-    #[arg(long, short = 'q')]
+    #[arg(long, short = 'q', allow_hyphen_values = true)]
     pub istio_outbound_ports: Option<String>,
     /// Outbound ports that are not redirected
-    #[arg(long, short = 'o')]
+    #[arg(long, short = 'o', allow_hyphen_values = true)]
     pub istio_local_outbound_ports_exclude: Option<String>,
     /// Interfaces of virtual machines, whose inbound traffic is handled as outbound
-    #[arg(long, short = 'k')]
+    #[arg(long, short = 'k', allow_hyphen_values = true)]
     pub kube_virt_interfaces: Option<String>,
     /// Packet mark of TPROXY [default: 1337]
-    #[arg(long, short = 't')]
+    #[arg(long, short = 't', allow_hyphen_values = true)]
     pub istio_inbound_tproxy_mark: Option<String>,
     /// Routing table of TPROXY [default: 133]
-    #[arg(long, short = 'r')]
+    #[arg(long, short = 'r', allow_hyphen_values = true)]
     pub istio_inbound_tproxy_route_table: Option<String>,
     /// Print the rules and change nothing
     #[arg(long, short = 'n', num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub dry_run: Option<bool>,
     /// Port that validation connects to [default: 15002]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub iptables_probe_port: Option<u16>,
     /// Time limit of validation, such as 5s or 1m30s [default: 5s]
-    #[arg(long, value_parser = duration::parse)]
+    #[arg(long, allow_hyphen_values = true, value_parser = duration::parse)]
     pub probe_timeout: Option<Duration>,
     /// Do not change the rules
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
@@ -100,7 +100,7 @@ pub struct Flags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub dual_stack: Option<bool>,
     /// Accepted for compatibility; the program always uses its own network namespace
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub network_namespace: Option<String>,
     /// Accepted for compatibility; nothing depends on the image's files
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
@@ -118,7 +118,7 @@ pub struct Flags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub native_nftables: Option<bool>,
     /// Use `legacy` or `nft` instead of the implementation that the netns already uses
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub force_iptables_binary: Option<String>,
     #[command(flatten)]
     log: Log,
@@ -129,15 +129,15 @@ pub struct Flags {
 struct Log {
     #[arg(long = "log_as_json", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     as_json: Option<String>,
-    #[arg(long = "log_caller", hide = true)]
+    #[arg(long = "log_caller", hide = true, allow_hyphen_values = true)]
     caller: Option<String>,
-    #[arg(long = "log_output_level", hide = true)]
+    #[arg(long = "log_output_level", hide = true, allow_hyphen_values = true)]
     output_level: Option<String>,
-    #[arg(long = "log_stacktrace_level", hide = true)]
+    #[arg(long = "log_stacktrace_level", hide = true, allow_hyphen_values = true)]
     stacktrace_level: Option<String>,
-    #[arg(long = "log_target", hide = true)]
+    #[arg(long = "log_target", hide = true, allow_hyphen_values = true)]
     target: Vec<String>,
-    #[arg(long = "vklog", hide = true)]
+    #[arg(long = "vklog", hide = true, allow_hyphen_values = true)]
     vklog: Option<String>,
 }
 
@@ -202,6 +202,15 @@ mod tests {
         assert_eq!(parse("x --dry-run=T").unwrap().dry_run, Some(true));
         assert_eq!(parse("x -p=1 -p2 -p 3").unwrap().envoy_port.as_deref(), Some("3"));
         assert_eq!(parse("x --probe-timeout 1m30s").unwrap().probe_timeout, Some(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn a_value_may_start_with_a_dash() {
+        let flags = parse("x -b -1 --istio-local-exclude-ports -d -c --dry-run").unwrap();
+        let ports = (flags.istio_inbound_ports.as_deref(), flags.istio_local_exclude_ports.as_deref());
+        assert_eq!(ports, (Some("-1"), Some("-d")));
+        assert_eq!((flags.istio_exclude_interfaces.as_deref(), flags.dry_run), (Some("--dry-run"), None));
+        assert!(parse("x --iptables-probe-port -1").unwrap_err().to_string().contains("invalid value '-1'"));
     }
 
     #[test]

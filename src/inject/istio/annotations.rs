@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::error::ErrorKind;
 use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
@@ -167,10 +168,14 @@ fn check_command(container: &Value) -> Result<(), Error> {
     if args.first() != Some(&"istio-iptables") || args.iter().any(|arg| arg.contains("$(")) {
         return Ok(());
     }
-    let Ok(flags) = Flags::parse_argv(args.into_iter().map(Into::into).collect()) else { return Ok(()) };
-    let invalid =
-        |error: crate::iptables::Error| Error::Unredirectable(format!("container {}: {error}", pod::name(container)));
-    Settings::parse(&flags, &BTreeMap::new(), &Etc::none()).map(drop).map_err(invalid)
+    let invalid = |error: String| Error::Unredirectable(format!("container {}: {error}", pod::name(container)));
+    let flags = match Flags::parse_argv(args.into_iter().map(Into::into).collect()) {
+        Ok(flags) => flags,
+        Err(error) if error.kind() == ErrorKind::UnknownArgument => return Ok(()),
+        Err(error) => return Err(invalid(error.to_string().lines().next().unwrap_or_default().to_owned())),
+    };
+    let settings = Settings::parse(&flags, &BTreeMap::new(), &Etc::none());
+    settings.map(drop).map_err(|error| invalid(error.to_string()))
 }
 
 fn number(value: &str) -> Result<(), &'static str> {

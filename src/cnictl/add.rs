@@ -93,7 +93,7 @@ async fn of_pod(flags: &Flags, name: &PodName, target: &Target, streams: &mut St
         (Some(sandbox), Some(uid)) if sandbox != uid => {
             Redirection::Fails(format!("the sandbox is of the pod with UID {sandbox}, and the pod has {uid}"))
         }
-        _ => redirect(&pod, &pod, flags.ipv6)?,
+        _ => redirect(&pod, &pod, flags.ipv6),
     };
     let (ips, warnings) = (Vec::new(), Vec::new());
     Ok(Explained {

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::Error;
 use super::live::Live;
 use super::parameters::{Parameter, parameters};
 use super::validation::FailedValidation;
@@ -79,9 +78,12 @@ impl Explained {
 }
 
 /// Returns the plugin's decision on an injected pod. `author`: the pod before its injection.
-pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Result<Redirection, Error> {
-    let facts = PodFacts::from_pod_json(pod.to_string().as_bytes())?;
-    Ok(match plugin::of_pod(&facts) {
+pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Redirection {
+    let facts = match PodFacts::from_pod_json(pod.to_string().as_bytes()) {
+        Ok(facts) => facts,
+        Err(error) => return Redirection::Fails(error.to_string()),
+    };
+    match plugin::of_pod(&facts) {
         Err(error) => Redirection::Fails(error.to_string()),
         Ok(Verdict::Skip(reason)) => Redirection::No(reason),
         Ok(Verdict::Redirect { redirect, warnings }) => {
@@ -91,5 +93,5 @@ pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Result<Redire
             let warnings = warnings.chain(built.warnings.iter().map(ToString::to_string)).collect();
             Redirection::Yes { redirect, parameters, rules: built.rules, warnings }
         }
-    })
+    }
 }

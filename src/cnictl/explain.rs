@@ -175,7 +175,7 @@ fn explain(pod: &Value, sandbox: Option<bool>, flags: &Pods, injectors: &Injecto
     let (dapr, injected) = inject_dapr(injected, namespace, &injectors.dapr, &mut warnings)?;
     let fails = |injection: &Injection| matches!(injection, Injection::Fails(_));
     let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
-    let redirection = if refused { Redirection::NoPod } else { redirect(&injected, pod, flags.ipv6)? };
+    let redirection = if refused { Redirection::NoPod } else { redirect(&injected, pod, flags.ipv6) };
     let (namespace, name, ips) = (namespace.to_owned(), name.to_owned(), ips(&injected));
     let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
     let validation = FailedValidation::of(pod);

@@ -82,7 +82,7 @@ pub(super) fn time(value: &Value) -> Result<Value, Mismatch> {
     match value {
         Value::Null => Ok(Value::Null),
         Value::String(text) => {
-            let time = is_rfc3339(text).then(|| text.parse::<Timestamp>().ok()).flatten();
+            let time = whole_seconds(text).and_then(|text| text.parse::<Timestamp>().ok());
             let time = time.ok_or_else(|| Mismatch::new(EXPECTED, value))?;
             Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into())
         }
@@ -90,8 +90,9 @@ pub(super) fn time(value: &Value) -> Result<Value, Mismatch> {
     }
 }
 
-/// Whether a text has the form that Go accepts; unlike jiff, Go refuses a space for the `T` and 60 seconds.
-fn is_rfc3339(text: &str) -> bool {
+/// Returns a text of the form that Go accepts without its fraction of a second, which may have any number of digits.
+/// Unlike jiff, Go refuses a space for the `T` and 60 seconds.
+fn whole_seconds(text: &str) -> Option<String> {
     let form = |text: &str, pattern: &str| {
         text.len() == pattern.len()
             && text.bytes().zip(pattern.bytes()).all(|(byte, want)| match want {
@@ -99,14 +100,31 @@ fn is_rfc3339(text: &str) -> bool {
                 want => byte == want,
             })
     };
-    let Some((start, rest)) = text.split_at_checked(SECONDS) else { return false };
+    let (start, rest) = text.split_at_checked(SECONDS)?;
     let zone = match rest.strip_prefix(['.', ',']) {
         Some(rest) => rest.trim_start_matches(|digit: char| digit.is_ascii_digit()),
         None => rest,
     };
     let fraction = rest.len() - zone.len();
-    form(start, "0000-00-00T00:00:00")
+    let is_time = form(start, "0000-00-00T00:00:00")
         && !start.ends_with("60")
         && fraction != 1
-        && (zone == "Z" || form(zone, "+00:00") || form(zone, "-00:00"))
+        && (zone == "Z" || form(zone, "+00:00") || form(zone, "-00:00"));
+    is_time.then(|| format!("{start}{zone}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_any_number_of_digits_after_the_second() {
+        for fraction in ["", ".1", ".123456789", ".1234567890", ",99999999999999999999"] {
+            let text = format!("2026-01-02T03:04:05{fraction}+01:00");
+            assert_eq!(time(&text.as_str().into()).unwrap(), "2026-01-02T02:04:05Z", "{text}");
+        }
+        for text in ["2026-01-02T03:04:05.Z", "2026-01-02T03:04:60Z", "2026-01-02T03:04:05", "2026-13-02T03:04:05Z"] {
+            time(&text.into()).unwrap_err();
+        }
+    }
 }

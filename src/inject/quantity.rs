@@ -68,6 +68,11 @@ pub(super) fn compare(one: &str, other: &str) -> Option<Ordering> {
     Some(nanos(one)?.cmp(&nanos(other)?))
 }
 
+/// Whether `text` is a quantity below 0.
+pub(super) fn is_negative(text: &str) -> bool {
+    canonical(text).is_some_and(|text| text.starts_with('-') && text.contains(|c: char| ('1'..='9').contains(&c)))
+}
+
 /// Returns a quantity in units of 10^-9, rounded up.
 fn nanos(text: &str) -> Option<u128> {
     let (number, suffix) = split(text)?;

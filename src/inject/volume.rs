@@ -5,6 +5,8 @@ use serde_json::Value;
 use super::pod;
 use super::typed::{Mismatch, Struct};
 
+mod source;
+
 /// The fields of each source without which the API server refuses a volume.
 const REQUIRED: [(&str, &[&str]); 14] = [
     ("hostPath", &["path"]),
@@ -46,6 +48,18 @@ pub enum Invalid {
     SubPaths,
     #[error("mountPropagation must be None, HostToContainer or Bidirectional")]
     Propagation,
+    #[error("{0} must not have the part \"..\"")]
+    Backsteps(&'static str),
+    #[error("hostPath.type {0:?} is unknown")]
+    HostPathType(String),
+    #[error("{field} {value} is not from 0 to 0777")]
+    Mode { field: String, value: String },
+    #[error("the path of an item of {0} must be relative and without \"..\"")]
+    ItemPath(String),
+    #[error("emptyDir.sizeLimit must not be negative")]
+    SizeLimit,
+    #[error("a source of projected has several kinds ({0})")]
+    Projected(String),
 }
 
 /// Checks a volume. A volume without a source is an `emptyDir`.
@@ -60,8 +74,7 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     if !is_name || !name.starts_with(is_end) || !name.ends_with(is_end) {
         return Err(Invalid::Name);
     }
-    let members = volume.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-    let sources: Vec<&str> = members.map(|(key, _)| key.as_str()).filter(|key| *key != "name").collect();
+    let sources: Vec<&str> = set(volume).filter(|key| *key != "name").collect();
     if sources.len() > 1 {
         return Err(Invalid::Sources(sources.join(", ")));
     }
@@ -69,7 +82,7 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     let mut fields = required.flat_map(|(name, fields)| fields.iter().map(move |field| (*name, *field)));
     match fields.find(|(name, field)| is_empty(volume[*name].get(field))) {
         Some((source_name, field)) => Err(Invalid::Field { source_name, field }),
-        None => Ok(()),
+        None => source::check(volume),
     }
 }
 
@@ -103,6 +116,12 @@ fn typed(name: &str, value: &Value) -> Result<(), Invalid> {
     }
 }
 
+/// Returns the keys of an object that have a value other than null.
+fn set(value: &Value) -> impl Iterator<Item = &str> {
+    let members = value.as_object().into_iter().flatten();
+    members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
+}
+
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -129,6 +148,9 @@ mod tests {
             json!({"name": "a-1", "emptyDir": {}, "secret": null}),
             json!({"name": "a", "hostPath": {"path": "/x"}}),
             json!({"name": "a", "projected": {"sources": []}}),
+            json!({"name": "a", "hostPath": {"path": "/x/..y", "type": "Socket"}}),
+            json!({"name": "a", "configMap": {"name": "c", "defaultMode": 511, "items": [{"key": "k", "path": "a/..b"}]}}),
+            json!({"name": "a", "emptyDir": {"sizeLimit": "1Gi"}}),
             json!({"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
         ] {
             assert_eq!(check(&valid), Ok(()), "{valid}");
@@ -148,6 +170,30 @@ mod tests {
             (json!({"name": "a", "emptyDir": []}), "emptyDir: expected a map, got a list"),
             (json!({"name": "a", "hostPath": {"path": 5}}), "hostPath.path: expected a text, got 5"),
             (json!({"name": "a", "secret": {"defaultMode": "x"}}), "secret.defaultMode: expected"),
+            (json!({"name": "a", "hostPath": {"path": "/x/../y"}}), "hostPath.path must not have the part"),
+            (json!({"name": "a", "hostPath": {"path": "/x", "type": "Dir"}}), "hostPath.type \"Dir\" is unknown"),
+            (
+                json!({"name": "a", "secret": {"secretName": "s", "defaultMode": 512}}),
+                "secret.defaultMode 512 is not from 0 to 0777",
+            ),
+            (json!({"name": "a", "projected": {"defaultMode": -1}}), "projected.defaultMode -1 is not from"),
+            (
+                json!({"name": "a", "configMap": {"name": "c", "items": [{"key": "k", "path": "../x"}]}}),
+                "the path of an item of configMap must be relative",
+            ),
+            (
+                json!({"name": "a", "projected": {"sources": [{"secret": {"name": "s", "items": [{"key": "k", "path": "/x"}]}}]}}),
+                "the path of an item of projected.secret must be relative",
+            ),
+            (
+                json!({"name": "a", "downwardAPI": {"items": [{"path": "x", "mode": 777}]}}),
+                "downwardAPI.items.mode 777 is not from",
+            ),
+            (json!({"name": "a", "emptyDir": {"sizeLimit": "-1Gi"}}), "emptyDir.sizeLimit must not be negative"),
+            (
+                json!({"name": "a", "projected": {"sources": [{"secret": {"name": "s"}, "configMap": {"name": "c"}}]}}),
+                "a source of projected has several kinds (secret, configMap)",
+            ),
         ] {
             let found = refused(check(&invalid)).unwrap_or_default();
             assert!(found.starts_with(reason), "{invalid}: {found}");

@@ -31,7 +31,12 @@ const DIFFERENCES: [(&str, Check); 16] = [
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 14] = [
+const ELSEWHERE: [(&str, &str, &str); 15] = [
+    (
+        "application that a template deletes",
+        "src/inject/istio/pipeline/tests.rs",
+        "an_application_that_no_template_deletes_by_name_remains",
+    ),
     (
         "port that the agent cannot scrape",
         "src/inject/istio/prometheus.rs",
@@ -259,16 +264,21 @@ fn unstartable() -> Result<(), Failed> {
 fn configured() -> Result<(), Failed> {
     const TEMPLATE: &str = "metadata:\n  annotations:\n    traffic.sidecar.istio.io/excludeInboundPorts: '{{ annotation .ObjectMeta `status.sidecar.istio.io/port` .Values.global.proxy.statusPort }}'\nspec:\n  containers:\n  - {name: istio-proxy, image: i}\n";
     const VALUES: &str = "{global: {proxy: {statusPort: 15020}}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: true}}";
+    const OTHER: &str = "{global: {proxy: {statusPort: 15033}}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: true}}";
     let containers = json!([{"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}]);
-    for (config, own, port) in
-        [("{}", None, 15020), ("statusPort: 15099", None, 15099), ("statusPort: 15099", Some("15088"), 15088)]
-    {
+    for (config, own, port, values) in [
+        ("{}", None, 15020, VALUES),
+        ("statusPort: 15099", None, 15099, VALUES),
+        ("statusPort: 15099", Some("15088"), 15088, VALUES),
+        ("{}", None, 15020, OTHER),
+        ("statusPort: 15020", None, 15020, OTHER),
+    ] {
         let mut annotations = json!({"proxy.istio.io/config": config});
         if let Some(own) = own {
             annotations["status.sidecar.istio.io/port"] = own.into();
         }
         let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}});
-        let pod = injected_by(TEMPLATE, &pod, VALUES)?;
+        let pod = injected_by(TEMPLATE, &pod, values)?;
         let annotations = &pod["metadata"]["annotations"];
         equal(&annotations["prometheus.io/port"], &json!(port.to_string()))?;
         equal(&annotations["traffic.sidecar.istio.io/excludeInboundPorts"], &json!(port.to_string()))?;

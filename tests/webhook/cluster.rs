@@ -111,13 +111,13 @@ async fn the_config_maps_of_istiod_are_used_where_they_are() {
     };
     let template = "spec:\n  containers:\n  - name: of-istiod-{{ .MeshConfig.TrustDomain }}\n    image: i\n";
     let config = json!({ "policy": "enabled", "defaultTemplates": ["sidecar"], "templates": { "sidecar": template } });
-    api.put(map("istio", json!({ "mesh": "trustDomain: example.org" })));
+    api.put(map("istio", json!({ "mesh": "trustDomain: example-org" })));
     api.put(map("istio-sidecar-injector", json!({ "config": config.to_string(), "values": "{}" })));
     let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
         let pod = patched(&wanted, &connection.review("/inject", &wanted).await.unwrap());
         let names = names(&pod, "containers");
-        if names.contains(&"of-istiod-example.org".to_owned()) {
+        if names.contains(&"of-istiod-example-org".to_owned()) {
             return;
         }
         assert!(tokio::time::Instant::now() < deadline, "{names:?}\n{}", program.log());

@@ -95,7 +95,8 @@ fn merge(
     rendered: Rendered<'_>,
     budget: &mut Budget,
 ) -> Result<(Value, Vec<String>), Error> {
-    let Rendered { own, mut merged, template_pod, missing } = rendered;
+    let Rendered { own, mut merged, template_pod, missing, deleted } = rendered;
+    startable::remain(&own, &merged, &deleted)?;
     let (env, status) = (cluster_env(config, subject), source.status());
     let none = Overrides::default();
     let recorded = if let Source::First(recorded) = source { *recorded } else { &none };
@@ -174,6 +175,8 @@ struct Rendered<'a> {
     template_pod: Value,
     /// The templates' expressions that have no value.
     missing: Vec<String>,
+    /// The names of the containers that a template deletes.
+    deleted: HashSet<String>,
 }
 
 /// Renders the templates and merges each overlay into the pod.
@@ -214,6 +217,7 @@ fn render<'a>(
     let mut merged = placed(subject.pod).into_owned();
     let own = placed(if let Source::Again { before, .. } = source { before } else { subject.pod });
     let mut template_pod = Value::Object(Map::new());
+    let deleted = all.iter().flat_map(|overlay| deleted(overlay)).collect();
     for (name, overlay) in rendered {
         let mut merge = |into: &mut Value, mut overlay| {
             place.into_iter().for_each(|place| place::move_to(&mut overlay, place));
@@ -223,7 +227,13 @@ fn render<'a>(
         merge(&mut template_pod, outline)?;
         merge(&mut merged, partial)?;
     }
-    Ok(Rendered { own, merged, template_pod, missing: all_missing })
+    Ok(Rendered { own, merged, template_pod, missing: all_missing, deleted })
+}
+
+/// Returns the names of the containers that an overlay deletes.
+fn deleted(overlay: &Value) -> impl Iterator<Item = String> {
+    let containers = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(overlay, which));
+    containers.filter(|container| pod::text(container, "$patch") == "delete").map(|item| pod::name(item).to_owned())
 }
 
 /// Returns the pod's templates in their order. If a name occurs more than twice, only its first and its last occurrence

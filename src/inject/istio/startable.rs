@@ -4,6 +4,10 @@
 //! them may be valid and the pod not. The injection refuses such a pod and names the field. Otherwise the API server would
 //! refuse a pod that its author never wrote, or the pod would be created and never start.
 
+mod fields;
+
+pub(super) use fields::remain;
+
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
@@ -33,6 +37,21 @@ pub(super) const HANDLERS: [&str; 2] = ["postStart", "preStop"];
 pub enum Unstartable {
     #[error("two containers are named {0:?}")]
     SameName(String),
+    #[error("the templates delete all containers of the pod")]
+    NoContainers,
+    #[error("the templates delete container {0:?} of the pod, but none does by its name")]
+    Lost(String),
+    #[error("two volumes are named {0:?}")]
+    SameVolume(String),
+    #[error("{place} has {field} {value}, which must be {allowed}")]
+    Field {
+        /// The container, or the pod.
+        place: String,
+        field: String,
+        /// The value in JSON.
+        value: String,
+        allowed: &'static str,
+    },
     #[error("container {0} has no image")]
     NoImage(String),
     #[error("container {container} has the image {image:?}, which no kubelet can parse: {error}")]
@@ -90,7 +109,8 @@ pub(super) fn check(
 ) -> Result<(), Unstartable> {
     names(author, merged, template_pod)?;
     metadata(author, merged)?;
-    let mut volumes = volumes(merged, template_pod)?;
+    fields::ids_of_pod(author, merged)?;
+    let mut volumes = volumes(author, merged, template_pod)?;
     volumes.extend(claims.iter().map(String::as_str));
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let injected: HashSet<&str> = pod::containers(template_pod, which).iter().map(pod::name).collect();
@@ -105,6 +125,7 @@ pub(super) fn check(
             ports(container)?;
             resources(container)?;
             privileges(merged, container)?;
+            fields::check(container)?;
         }
     }
     Struct::named("core.Pod").map_or(Ok(()), |of| of.check(merged).map_err(Unstartable::Type))
@@ -160,10 +181,16 @@ fn is_label(value: &str) -> bool {
 }
 
 /// Returns the names of the pod's volumes.
-fn volumes<'a>(merged: &'a Value, template_pod: &Value) -> Result<HashSet<&'a str>, Unstartable> {
+fn volumes<'a>(author: &Value, merged: &'a Value, template_pod: &Value) -> Result<HashSet<&'a str>, Unstartable> {
     let injected: HashSet<&str> = pod::list(pod::spec(template_pod), VOLUMES).iter().map(pod::name).collect();
     let volumes = pod::list(pod::spec(merged), VOLUMES);
+    let mut seen = HashSet::new();
+    let by_author =
+        |name: &str| pod::list(pod::spec(author), VOLUMES).iter().filter(|v| pod::name(v) == name).count() > 1;
     for volume in volumes.iter().filter(|volume| injected.contains(pod::name(volume))) {
+        if !seen.insert(pod::name(volume)) && !by_author(pod::name(volume)) {
+            return Err(Unstartable::SameVolume(pod::name(volume).to_owned()));
+        }
         let sources: Vec<&str> = set(volume).filter(|key| *key != "name").collect();
         if sources.len() > 1 {
             return Err(Unstartable::Sources { volume: pod::name(volume).to_owned(), sources: sources.join(", ") });
@@ -229,6 +256,10 @@ fn alternatives(container: &Value, field: &str, value: Option<&Value>, allowed: 
 
 fn mounts(container: &Value, volumes: &HashSet<&str>) -> Result<(), Unstartable> {
     let name = || pod::name(container).to_owned();
+    let mut devices = pod::list(container, "volumeDevices").iter().map(pod::name);
+    if let Some(volume) = devices.find(|volume| !volumes.contains(volume)) {
+        return Err(Unstartable::NoVolume { container: name(), volume: volume.to_owned() });
+    }
     let mut paths = HashSet::new();
     for mount in pod::list(container, "volumeMounts") {
         let (volume, path) = (pod::name(mount), pod::text(mount, "mountPath"));

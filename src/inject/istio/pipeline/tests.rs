@@ -89,6 +89,28 @@ fn an_overlay_of_the_sidecar_is_merged_into_it_wherever_it_is() {
     }
 }
 
+/// Returns the reason against a pod with the applications `a` and `b` that gets a sidecar and this spec.
+fn lost(team: &str) -> Option<String> {
+    let sidecar = "{spec: {containers: [{name: istio-proxy, image: p}]}}";
+    let config = json!({"policy": "enabled", "templates": {"sidecar": sidecar, "team": team}}).to_string();
+    let settings = Settings::parse(&config, None).unwrap();
+    let injector = Injector::new(Config { settings, ..BuiltIn::default().config().unwrap() });
+    let applications = json!([{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]);
+    let metadata = json!({"annotations": {annotation::TEMPLATES: "team,sidecar"}});
+    let pod = json!({"metadata": metadata, "spec": {"containers": applications}});
+    injector.review(&Request::new(&pod, "shop")).err().map(|error| error.to_string())
+}
+
+#[test]
+fn an_application_that_no_template_deletes_by_name_remains() {
+    let reason = lost("spec:\n  containers:\n").unwrap_or_default();
+    assert!(reason.contains("delete container \"a\" of the pod, but none does by its name"), "{reason}");
+    let reason = lost("{spec: {containers: [{$patch: replace}, {name: a}]}}").unwrap_or_default();
+    assert!(reason.contains("delete container \"b\""), "{reason}");
+    assert_eq!(lost("{spec: {containers: [{name: a, $patch: delete}]}}"), None);
+    assert_eq!(lost("{metadata: {labels: {a: b}}}"), None);
+}
+
 /// Returns the steps that the annotation costs before any template is rendered.
 fn charged(names: &str) -> u64 {
     let mut budget = Budget::new(Limits::default());

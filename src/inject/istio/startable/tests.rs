@@ -141,6 +141,11 @@ fn conditions_of_the_whole_pod_are_checked() {
             json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}, "hostPath": {}, "secret": null}]}}),
             "volume \"istio-envoy\" has several sources (emptyDir, hostPath)",
         ),
+        (
+            json!({"spec": {"volumes": [{"name": "istio-envoy"}, {"name": "istio-envoy"}]}}),
+            "two volumes are named \"istio-envoy\"",
+        ),
+        (json!({"spec": {"securityContext": {"fsGroup": -1}}}), "the pod has fsGroup -1, which must be from 0 to"),
         (json!({"metadata": {"labels": {"a": long}}}), "label \"a\" would have the invalid value \"lll"),
         (json!({"metadata": {"labels": {"a": "x-"}}}), "label \"a\" would have the invalid value \"x-\""),
         (
@@ -154,6 +159,59 @@ fn conditions_of_the_whole_pod_are_checked() {
     }
     let own = json!({"securityContext": {"runAsUser": 1337}});
     assert_eq!(reason(json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), &own, false), None);
+}
+
+#[test]
+fn a_volume_that_the_author_repeats_is_left_to_the_api_server() {
+    let pod = json!({"spec": {"volumes": [{"name": "istio-envoy"}, {"name": "istio-envoy"}]}});
+    let template_pod = json!({"spec": {"volumes": [{"name": "istio-envoy"}]}});
+    assert_eq!(check((&pod, &[]), &pod, &template_pod), Ok(()));
+}
+
+#[test]
+fn a_value_that_the_api_server_refuses_is_named() {
+    for (sidecar, expected) in [
+        (json!({"imagePullPolicy": "ifNotPresent"}), "imagePullPolicy \"ifNotPresent\", which must be Always,"),
+        (json!({"securityContext": {"runAsUser": -5}}), "has runAsUser -5, which must be from 0 to 2147483647"),
+        (json!({"securityContext": {"runAsGroup": 2_147_483_648_i64}}), "has runAsGroup 2147483648, which must be"),
+        (json!({"livenessProbe": {"exec": {}, "periodSeconds": -1}}), "has livenessProbe.periodSeconds -1, which"),
+        (
+            json!({"startupProbe": {"exec": {}, "successThreshold": 2}}),
+            "startupProbe.successThreshold 2, which must be 1",
+        ),
+        (
+            json!({"readinessProbe": {"httpGet": {"port": 0}}}),
+            "has readinessProbe.httpGet.port 0, which must be a port",
+        ),
+        (json!({"readinessProbe": {"tcpSocket": {"port": "80"}}}), "has readinessProbe.tcpSocket.port \"80\""),
+        (json!({"lifecycle": {"preStop": {"httpGet": {"port": 65536}}}}), "has preStop.httpGet.port 65536"),
+        (
+            json!({"volumeDevices": [{"name": "gone", "devicePath": "/x"}]}),
+            "mounts volume \"gone\", which the pod does",
+        ),
+        (json!({"ports": [{"name": "http--a"}]}), "has ports.name \"http--a\""),
+        (json!({"ports": [{"name": "a234567890123456"}]}), "has ports.name \"a234567890123456\""),
+        (json!({"ports": [{"name": "80"}]}), "has ports.name \"80\""),
+        (json!({"ports": [{"containerPort": 0}]}), "has ports.containerPort 0, which must be a port"),
+        (json!({"ports": [{"hostPort": 70_000}]}), "has ports.hostPort 70000"),
+        (json!({"resources": {"limits": {"cpu": "-1"}}}), "has limits.cpu \"-1\", which must be 0 or more"),
+        (json!({"resources": {"requests": {"memory": "-1Gi"}}}), "has requests.memory \"-1Gi\""),
+    ] {
+        let reason = of_sidecar(&sidecar).unwrap_or_default();
+        assert!(reason.contains(expected), "{sidecar}: {reason}");
+    }
+    for sidecar in [
+        json!({"imagePullPolicy": "", "ports": [{"name": "http-envoy-prom", "containerPort": 15090, "hostPort": 0}]}),
+        json!({"readinessProbe": {"httpGet": {"port": "health"}, "successThreshold": 3}}),
+        json!({"livenessProbe": {"grpc": {"port": 65535}, "successThreshold": 0}}),
+        json!({"resources": {"requests": {"cpu": 0}}, "securityContext": {"runAsUser": 2_147_483_647}}),
+    ] {
+        assert_eq!(of_sidecar(&sidecar), None, "{sidecar}");
+    }
+    let template_pod = json!({"spec": {"containers": [{"name": "A"}]}});
+    let named = json!({"spec": {"containers": [{"name": "A", "image": "i"}]}});
+    let error = check((&json!({}), &[]), &named, &template_pod).unwrap_err().to_string();
+    assert!(error.contains("has name \"A\", which must be a DNS label"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! The values that the API server allows for the fields of an injected container, and the containers of the pod that must
+//! remain.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::{HANDLERS, PROBES, Unstartable};
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::quantity;
+
+/// The maximum length of a DNS label, in bytes.
+const LABEL: usize = 63;
+/// The maximum length of a port's name, in bytes.
+const PORT_NAME: usize = 15;
+const POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+/// The numbers of a probe.
+const NUMBERS: [&str; 5] =
+    ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
+/// The probes for which `successThreshold` must be 1.
+const ONCE: [&str; 2] = ["startupProbe", "livenessProbe"];
+const PORT: &str = "a port from 1 to 65535";
+const ID: &str = "from 0 to 2147483647";
+
+/// Checks that all containers of the pod remain which no template deletes by its name. `author`: the pod before the
+/// injection, `deleted`: the names of the deleted containers.
+///
+/// # Errors
+/// The pod has no container left, or lacks one.
+pub(in crate::inject::istio) fn remain(
+    author: &Value,
+    merged: &Value,
+    deleted: &HashSet<String>,
+) -> Result<(), Unstartable> {
+    let own = pod::containers(author, CONTAINERS);
+    if !own.is_empty() && pod::containers(merged, CONTAINERS).is_empty() {
+        return Err(Unstartable::NoContainers);
+    }
+    let lists = [CONTAINERS, INIT_CONTAINERS].into_iter();
+    let left: HashSet<&str> = lists.flat_map(|which| pod::containers(merged, which)).map(pod::name).collect();
+    match own.iter().map(pod::name).find(|name| !left.contains(name) && !deleted.contains(*name)) {
+        Some(name) => Err(Unstartable::Lost(name.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Checks the users and groups of the pod that the injection changes.
+pub(super) fn ids_of_pod(author: &Value, merged: &Value) -> Result<(), Unstartable> {
+    let context = |pod| pod::spec(pod).get("securityContext").unwrap_or(&Value::Null);
+    let changed = ["runAsUser", "runAsGroup", "fsGroup"].into_iter();
+    let mut changed = changed.filter(|field| context(author).get(field) != context(merged).get(field));
+    changed.try_for_each(|field| require("the pod", field, context(merged).get(field), is_id, ID))
+}
+
+/// Checks the fields of one container.
+pub(super) fn check(container: &Value) -> Result<(), Unstartable> {
+    let place = &format!("container {}", pod::name(container));
+    let is_label = |name: &Value| name.as_str().is_none_or(|name| name.len() <= LABEL && is_dns(name));
+    require(place, "name", container.get("name"), is_label, "a DNS label of at most 63 bytes")?;
+    let is_policy = |policy: &Value| policy.as_str().is_none_or(|text| text.is_empty() || POLICIES.contains(&text));
+    require(place, "imagePullPolicy", container.get("imagePullPolicy"), is_policy, "Always, IfNotPresent or Never")?;
+    let context = container.get("securityContext").unwrap_or(&Value::Null);
+    for field in ["runAsUser", "runAsGroup"] {
+        require(place, field, context.get(field), is_id, ID)?;
+    }
+    PROBES.into_iter().try_for_each(|name| probe(place, name, container.get(name).unwrap_or(&Value::Null)))?;
+    let lifecycle = container.get("lifecycle").unwrap_or(&Value::Null);
+    HANDLERS.into_iter().try_for_each(|name| handler(place, name, lifecycle.get(name).unwrap_or(&Value::Null)))?;
+    ports(place, container)?;
+    resources(place, container)
+}
+
+fn probe(place: &str, name: &str, probe: &Value) -> Result<(), Unstartable> {
+    let is_natural = |number: &Value| number.as_i64().is_none_or(|number| number >= 0);
+    for field in NUMBERS {
+        require(place, &format!("{name}.{field}"), probe.get(field), is_natural, "0 or more")?;
+    }
+    // The API server sets 1 for 0.
+    let is_once = |number: &Value| number.as_i64().is_none_or(|number| number <= 1);
+    if ONCE.contains(&name) {
+        require(place, &format!("{name}.successThreshold"), probe.get("successThreshold"), is_once, "1")?;
+    }
+    handler(place, name, probe)
+}
+
+/// Checks the port of a probe or of a handler of `lifecycle`.
+fn handler(place: &str, name: &str, handler: &Value) -> Result<(), Unstartable> {
+    for kind in ["httpGet", "tcpSocket", "grpc"] {
+        let port = handler.get(kind).and_then(|kind| kind.get("port"));
+        let is_valid = |port: &Value| port.as_str().map_or_else(|| is_port(port), is_port_name);
+        require(place, &format!("{name}.{kind}.port"), port, is_valid, "a port from 1 to 65535, or a port's name")?;
+    }
+    Ok(())
+}
+
+fn ports(place: &str, container: &Value) -> Result<(), Unstartable> {
+    let is_name = |name: &Value| name.as_str().is_none_or(|name| name.is_empty() || is_port_name(name));
+    let is_host_port = |port: &Value| port.as_i64() == Some(0) || is_port(port);
+    for port in pod::list(container, "ports") {
+        let allowed = "1 to 15 lower-case letters, digits and single dashes between them, with a letter";
+        require(place, "ports.name", port.get("name"), is_name, allowed)?;
+        require(place, "ports.containerPort", port.get("containerPort"), is_port, PORT)?;
+        require(place, "ports.hostPort", port.get("hostPort"), is_host_port, PORT)?;
+    }
+    Ok(())
+}
+
+fn resources(place: &str, container: &Value) -> Result<(), Unstartable> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let is_natural = |amount: &Value| !quantity::is_negative(&quantity::text(amount));
+    for list in ["limits", "requests"] {
+        for (resource, amount) in pod::map(resources, list) {
+            require(place, &format!("{list}.{resource}"), Some(amount), is_natural, "0 or more")?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks a field that has a value other than null.
+fn require(
+    place: &str,
+    field: &str,
+    value: Option<&Value>,
+    is_valid: impl Fn(&Value) -> bool,
+    allowed: &'static str,
+) -> Result<(), Unstartable> {
+    match value.filter(|value| !value.is_null() && !is_valid(value)) {
+        Some(value) => {
+            let (place, field) = (place.to_owned(), field.to_owned());
+            Err(Unstartable::Field { place, field, value: value.to_string(), allowed })
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_id(id: &Value) -> bool {
+    id.as_i64().is_none_or(|id| i32::try_from(id).is_ok_and(|id| id >= 0))
+}
+
+fn is_port(port: &Value) -> bool {
+    port.as_i64().is_none_or(|port| (1..=65535).contains(&port))
+}
+
+/// Whether a text is a DNS label, apart from its length.
+fn is_dns(text: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(|c| is_end(c) || c == '-')
+}
+
+/// Whether a text is the name of a port (`IANA_SVC_NAME`).
+fn is_port_name(name: &str) -> bool {
+    let has_letter = name.contains(|c: char| c.is_ascii_lowercase());
+    name.len() <= PORT_NAME && is_dns(name) && has_letter && !name.contains("--")
+}

@@ -95,3 +95,18 @@ pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Redirection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_plugin_fails_for_a_pod_that_it_cannot_read() {
+        let sidecar = json!({"name": "istio-proxy", "securityContext": {"runAsUser": -5}});
+        let pod = json!({"metadata": {}, "spec": {"containers": [sidecar, {"name": "app"}]}});
+        let Redirection::Fails(reason) = redirect(&pod, &pod, false) else { panic!("the pod has an invalid user") };
+        assert!(reason.contains("runAsUser"), "{reason}");
+    }
+}

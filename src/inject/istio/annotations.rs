@@ -239,6 +239,18 @@ mod tests {
     use crate::redirect::annotations::from_pod;
 
     #[test]
+    fn an_argument_that_starts_with_a_dash_is_checked() {
+        let checked = |args: &[&str]| {
+            let args: Vec<&str> = ["istio-iptables"].iter().chain(args).copied().collect();
+            let pod = json!({"spec": {"initContainers": [{"name": container::INIT, "args": args}]}});
+            check_injected(&pod).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(checked(&["-b", "-1"]).contains("container istio-init: "), "{}", checked(&["-b", "-1"]));
+        assert!(checked(&["--iptables-probe-port", "-1"]).contains("invalid value '-1'"));
+        assert_eq!(checked(&["--flag-of-another-release", "-b", "-1"]), "");
+    }
+
+    #[test]
     fn an_invalid_annotation_is_refused_with_its_valid_values() {
         let pod = |name: &str, value: &str| json!({"metadata": {"annotations": {name: value}}});
         let wrong = [

@@ -33,7 +33,6 @@ fn is_beyond(scalar: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
     use crate::inject::yaml::{self, library};
 
     #[test]

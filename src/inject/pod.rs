@@ -184,6 +184,13 @@ pub(super) fn push_env(container: &mut Value, name: &str, value: &str) {
     list_mut(container, "env").push(serde_json::json!({"name": name, "value": value}));
 }
 
+/// Removes the environment variables of this name from a container.
+pub(super) fn remove_env(container: &mut Value, variable: &str) {
+    if let Some(Value::Array(env)) = container.get_mut("env") {
+        env.retain(|item| name(item) != variable);
+    }
+}
+
 /// Removes null members at any depth, as decoding into Go's types does.
 pub(super) fn strip_nulls(value: &mut Value) {
     match value {

@@ -1,5 +1,6 @@
 //! Tests of pods that are injected again with other settings: the result is that of the second injection alone.
 
+mod changes;
 mod edits;
 mod others;
 mod records;
@@ -14,6 +15,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use test_support::tier;
 
+use self::others::BOTH;
 use self::settings::{CHOICES, Injection};
 use super::equal::same;
 use super::property;
@@ -26,14 +28,16 @@ type Check = fn() -> Result<(), Failed>;
 type PairsCheck = fn(&Path) -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 5] = [
         ("a native sidecar, and then none", no_longer_native),
+        ("the author's sidecar keeps its list and its restart policy", restart_policy),
         ("what others added to the sidecar stays with the same settings", additions),
         ("changes of the applications stay with other settings", changed_applications),
         ("a pod that kube-inject injected is injected by the webhook", after_kube_inject),
     ];
     let mut trials: Vec<Trial> =
         checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect();
+    trials.extend(changes::trials());
     trials.extend(others::trials());
     trials.extend(records::trials());
     let corpus = tier::corpus_directory();
@@ -196,6 +200,31 @@ fn no_longer_native() -> Result<(), Failed> {
             let twice = second.kube_inject(&first.kube_inject(&pod)?)?;
             once_each(&twice)?;
             same(&second.kube_inject(&pod)?, &twice)?;
+        }
+    }
+    Ok(())
+}
+
+fn restart_policy() -> Result<(), Failed> {
+    let (native, plain) = (built_in(true)?, built_in(false)?);
+    let app = json!({"name": "app", "image": "i", "ports": [{"containerPort": 80}]});
+    for own in [json!({"restartPolicy": "Always"}), json!({"tty": true})] {
+        let mut own = own;
+        // The ports in a variable of the sidecar show the list.
+        own["ports"] = json!([{"containerPort": 7}]);
+        own["name"] = "istio-proxy".into();
+        own["image"] = "auto".into();
+        for spec in [json!({"containers": [app, own]}), json!({"containers": [app], "initContainers": [own]})] {
+            let pod = json!({"metadata": {}, "spec": spec});
+            for (first, second) in [(&native, &plain), (&plain, &native), (&native, &native), (&plain, &plain)] {
+                for by in BOTH {
+                    let twice = by.inject(second, &by.inject(first, &pod)?)?;
+                    same(&by.inject(second, &pod)?, &twice).map_err(|failed| {
+                        let message = failed.message().unwrap_or_default();
+                        Failed::from(format!("{by:?}, {}, {}: {spec}: {message}", first.name, second.name))
+                    })?;
+                }
+            }
         }
     }
     Ok(())

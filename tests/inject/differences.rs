@@ -31,7 +31,7 @@ const DIFFERENCES: [(&str, Check); 16] = [
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 15] = [
+const ELSEWHERE: [(&str, &str, &str); 16] = [
     (
         "application that a template deletes",
         "src/inject/istio/pipeline/tests.rs",
@@ -53,6 +53,7 @@ const ELSEWHERE: [(&str, &str, &str); 15] = [
         "the_handler_of_the_pods_own_container_replaces_the_templates",
     ),
     ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
+    ("changes between two injections", "tests/inject/again/changes.rs", "metrics"),
     ("record of a former injection", "tests/inject/again/others.rs", "without_record"),
     ("damaged record of a former injection", "tests/inject/again/records.rs", "damaged"),
     (

@@ -13,11 +13,14 @@
 
 mod lists;
 mod metadata;
+mod metrics;
+mod unclear;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use gotemplate::Budget;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::overrides::Overrides;
@@ -28,7 +31,10 @@ use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::merge::{self, difference, merge_pod, replaced, sets, standing};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-pub(super) use metadata::unclear;
+pub(super) use unclear::unclear;
+
+/// A variable of applications that use gRPC without a proxy.
+const GRPC: &str = "GRPC_XDS_BOOTSTRAP";
 
 /// What remains of a former injection in a pod.
 #[derive(Debug)]
@@ -55,17 +61,32 @@ impl<'a> Former<'a> {
         pod::find(variables, name).map(|variable| pod::text(variable, "value")).unwrap_or_default()
     }
 
-    /// The map in a variable of the former sidecar; empty if it is absent or not JSON.
+    /// The JSON in a variable of the former sidecar; empty if it is absent or another type.
     ///
     /// # Errors
     /// The budget is spent.
-    fn map(&self, name: &str, budget: &mut Budget) -> Result<Map<String, Value>, Error> {
+    fn decoded<T: Default + DeserializeOwned>(&self, name: &str, budget: &mut Budget) -> Result<T, Error> {
         Ok(gojson::decode(self.variable(name), budget)?.unwrap_or_default())
     }
 
     /// Whether the former injection named an init container.
     fn has_init(&self, name: &str) -> bool {
         self.status.init_containers.iter().any(|init| init == name)
+    }
+
+    /// Whether the former injection set up applications for gRPC without a proxy.
+    fn has_grpc(&self) -> bool {
+        let containers = pod::containers(self.pod, CONTAINERS).iter();
+        let mut injected =
+            containers.filter(|container| self.status.containers.iter().any(|name| name == pod::name(container)));
+        injected.any(|container| pod::find(pod::list(container, "env"), GRPC).is_some())
+    }
+}
+
+/// Removes a member whose value is that of an injection.
+fn remove_if(members: &mut Map<String, Value>, name: &str, is_injected: impl FnOnce(&str) -> bool) {
+    if members.get(name).and_then(Value::as_str).is_some_and(is_injected) {
+        members.shift_remove(name);
     }
 }
 
@@ -95,7 +116,8 @@ pub(super) fn before(
     budget.step(lists::length(pod))?;
     let mut before = pod.clone();
     lists::restore(&mut before, &former, recorded);
-    probes::restore(&mut before, &former.map(probes::PROBERS, budget)?);
+    let ports: Vec<Value> = former.decoded("ISTIO_META_POD_PORTS", budget)?;
+    probes::restore(&mut before, &former.decoded(probes::PROBERS, budget)?, &ports);
     metadata::restore(&mut before, &former, workload, budget)?;
     let annotations = pod::annotations_mut(&mut before);
     annotations.shift_remove(annotation::STATUS);
@@ -105,7 +127,10 @@ pub(super) fn before(
     }
     if let Some(Record { before: overlay, written }) = &status.record {
         let overlay = match written {
-            Some(written) => standing(overlay, &before, written),
+            Some(written) => {
+                keep_present(&mut before, pod, (overlay, written));
+                standing(overlay, &before, written)
+            }
             None => overlay.clone(),
         };
         merge_pod(&mut before, overlay, budget).map_err(|error| match error {
@@ -114,6 +139,36 @@ pub(super) fn before(
         })?;
     }
     Ok(before)
+}
+
+/// The members of the metadata that an injection changes.
+const METADATA: [&str; 2] = ["labels", "annotations"];
+
+/// Gives a pod before an injection the present state of the labels and annotations that the injection left as their
+/// author wrote them: those that the record both sets and names as written.
+fn keep_present(before: &mut Value, pod: &Value, (overlay, written): (&Value, &Value)) {
+    for which in METADATA {
+        let [own, written, present] = [overlay, written, pod].map(|pod| pod::map(pod::metadata(pod), which));
+        for (name, _) in own.iter().filter(|(name, own)| written.get(*name) == Some(*own)) {
+            let members = pod::map_mut(&mut before["metadata"], which);
+            match present.get(name) {
+                Some(present) => drop(members.insert(name.clone(), present.clone())),
+                None => drop(members.shift_remove(name)),
+            }
+        }
+    }
+}
+
+/// Names the labels and annotations as written that an overlay sets and the injection left as they were.
+fn note_kept(written: &mut Value, injected: &Value, overlay: &Value) {
+    for which in METADATA {
+        let present = pod::map(pod::metadata(injected), which);
+        for (name, own) in pod::map(pod::metadata(overlay), which) {
+            if present.get(name) == Some(own) {
+                written["metadata"][which][name] = own.clone();
+            }
+        }
+    }
 }
 
 /// Checks what is left of a pod that was injected before, and returns a warning for each container that is there no longer since
@@ -164,7 +219,7 @@ pub(super) fn unknown(
     let found = before(injected, (&status, &recorded), workload, budget)?;
     let mut overlay = Value::Object(difference(&found, original));
     let is_needed = match is_document {
-        true => restores(&overlay),
+        true => restores(&overlay) || own_sidecar(&found) != own_sidecar(original),
         // With a record in the status, `lists::application` keeps the whole present container; without one, only the fields that the
         // overrides name.
         false => overlay != empty() || lists::has_applications(&recorded),
@@ -173,10 +228,20 @@ pub(super) fn unknown(
         return Ok(None);
     }
     let mut written = Value::Object(replaced(&found, &overlay));
+    note_kept(&mut written, injected, &overlay);
     // Equal pods have equal records, whatever the order of their members.
     overlay.sort_all_objects();
     written.sort_all_objects();
     Ok(Some(Record { before: overlay, written: Some(written) }))
+}
+
+/// Returns the restart policy of the author's sidecar by the list that has it. The overrides, which are Istio's, do not tell
+/// in which list its author wrote it.
+fn own_sidecar(pod: &Value) -> [Option<&str>; 2] {
+    [CONTAINERS, INIT_CONTAINERS].map(|which| {
+        let own = pod::find(pod::containers(pod, which), container::PROXY);
+        own.map(|own| pod::text(own, "restartPolicy"))
+    })
 }
 
 /// Whether an overlay puts a value back, outside of the containers, whose fields are in Istio's own records.

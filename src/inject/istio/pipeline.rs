@@ -52,6 +52,8 @@ pub(super) fn inject(
     let before = former::before(subject.pod, (status, &recorded), &subject.owner.name, budget)?;
     if status.settings.is_some() && status.settings == digest::of_subject(subject) {
         let again = Source::Again { before: &before, status };
+        let present = without_former_network(config, subject, status);
+        let subject = &Subject { pod: &present, ..subject.clone() };
         let rendered = render(config, overlays, subject, &again, budget)?;
         // Other items show other settings, even those that have no part in the digest.
         if status.is_within(&rendered.template_pod) {
@@ -64,7 +66,7 @@ pub(super) fn inject(
     warnings.extend(former::check(former, &merged)?);
     // The webhook would repeat them for each pod of a workload.
     if subject.digest.is_none() {
-        warnings.extend(former::unclear(former, status, &subject.owner.name));
+        warnings.extend(former::unclear((former, &merged), (status, &recorded), &subject.owner.name));
     }
     Ok((merged, warnings))
 }
@@ -115,8 +117,8 @@ fn merge(
         pod::labels_mut(&mut merged).insert(annotation::NETWORK.to_owned(), network.as_str().into());
     }
     if let Source::Again { before, .. } = source {
-        let port = prometheus::port(&merged, subject.status_port());
-        prometheus::renew(&mut merged, before, port);
+        prometheus::renew(&mut merged, before);
+        probes::renew(&mut merged, before, budget)?;
     }
     let mut warnings = finish(config, subject, &mut merged, budget)?;
     if status.is_some() {
@@ -126,12 +128,11 @@ fn merge(
     let describe = |record: Option<&Record>| {
         Value::from(status::describe(&template_pod, &config.revision, settings.as_deref(), record))
     };
-    set_status(&mut merged, describe(status.and_then(|status| status.record.as_ref())));
-    if status.is_none() {
-        let record = former::unknown(&merged, subject.pod, (&subject.owner.name, settings.is_none()), budget)?;
-        if record.is_some() {
-            set_status(&mut merged, describe(record.as_ref()));
-        }
+    set_status(&mut merged, describe(None));
+    let original = if let Source::Again { before, .. } = source { *before } else { subject.pod };
+    let record = former::unknown(&merged, original, (&subject.owner.name, settings.is_none()), budget)?;
+    if record.is_some() {
+        set_status(&mut merged, describe(record.as_ref()));
     }
     annotations::check_injected(&merged)?;
     startable::check((subject.pod, subject.claims), &merged, &template_pod)?;
@@ -163,6 +164,21 @@ fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, Strin
         }
     }
     env
+}
+
+/// Returns the pod without the network that the former injection, with the same settings, took from a label that is gone.
+fn without_former_network<'a>(config: &Config, subject: &Subject<'a>, status: &Status) -> Cow<'a, Value> {
+    let mut pod = Cow::Borrowed(subject.pod);
+    let former = status.record.as_ref().and_then(|record| pod::label(&record.before, annotation::NETWORK));
+    let variable = pod::sidecar(subject.pod).and_then(|sidecar| pod::find(pod::list(sidecar, "env"), NETWORK));
+    let is_former = variable.is_some_and(|variable| former == Some(pod::text(variable, "value")));
+    if is_former
+        && !cluster_env(config, subject).contains_key(NETWORK)
+        && let Some(sidecar) = pod::sidecar_mut(pod.to_mut())
+    {
+        pod::remove_env(sidecar, NETWORK);
+    }
+    pod
 }
 
 /// The output of all templates.

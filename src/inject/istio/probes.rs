@@ -16,7 +16,7 @@ use crate::inject::patch::Operation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::typed::Struct;
 use crate::redirect::annotations::parse_bool;
-pub(super) use restore::restore;
+pub(super) use restore::{renew, restore, rewritten_port};
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 

@@ -20,7 +20,7 @@ pub(super) const MERGED_PATH: &str = "/stats/prometheus";
 const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
 /// The ends of the names of Prometheus' annotations.
-const NAMES: [&str; 3] = ["scrape", "path", "port"];
+pub(super) const NAMES: [&str; 3] = ["scrape", "path", "port"];
 
 /// The first port on which a program can listen without a capability.
 const UNPRIVILEGED: u16 = 1024;
@@ -76,21 +76,18 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, ports: Ports, budget: &mut B
     Ok(())
 }
 
-/// Puts the metrics of a pod before a former injection with the same settings back, if the port in Prometheus' annotation
-/// has changed since. [`merge`] then passes the present port on.
-pub(super) fn renew(pod: &mut Value, before: &Value, status_port: u16) {
-    let is_ours = annotated(pod, "path").is_some_and(|(_, path)| path == MERGED_PATH);
-    if !is_ours || annotated(pod, "port").is_none() || is_merged(pod, status_port) {
-        return;
-    }
-    clear(pod);
+/// Puts the metrics of a pod before a former injection with the same settings back. [`merge`] then passes the present
+/// ones on.
+pub(super) fn renew(pod: &mut Value, before: &Value) {
+    let is_replaced =
+        |name: &str| name == annotation::SCRAPE_TARGETS || NAMES.iter().any(|what| is_prometheus(name, what));
+    let own = pod::map(pod::metadata(before), "annotations").iter().filter(|(name, _)| is_replaced(name));
+    let annotations = pod::annotations_mut(pod);
+    annotations.retain(|name, _| !is_replaced(name));
+    annotations.extend(own.map(|(name, value)| (name.clone(), value.clone())));
     if let Some(sidecar) = pod::sidecar_mut(pod) {
-        pod::list_mut(sidecar, "env").retain(|variable| pod::name(variable) != SCRAPING);
+        pod::remove_env(sidecar, SCRAPING);
     }
-    let own = pod::map(pod::metadata(before), "annotations").iter();
-    let own = own
-        .filter(|(name, _)| *name == annotation::SCRAPE_TARGETS || NAMES.iter().any(|what| is_prometheus(name, what)));
-    pod::annotations_mut(pod).extend(own.map(|(name, value)| (name.clone(), value.clone())));
 }
 
 /// Whether Prometheus' annotations already name the agent's port, by an earlier injection or by the pod's author.
@@ -99,7 +96,7 @@ pub(super) fn is_merged(pod: &Value, status_port: u16) -> bool {
 }
 
 /// Removes Prometheus' annotations in all spellings.
-pub(super) fn clear(pod: &mut Value) {
+fn clear(pod: &mut Value) {
     pod::annotations_mut(pod).retain(|name, _| !NAMES.into_iter().any(|what| is_prometheus(name, what)));
 }
 

@@ -10,8 +10,8 @@ use super::settings::Injection;
 use super::{Check, built_in, simple};
 
 const STATUS: &str = "sidecar.istio.io/status";
-const EXCLUDED: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
-const PORT: &str = "status.sidecar.istio.io/port";
+pub(super) const EXCLUDED: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
+pub(super) const PORT: &str = "status.sidecar.istio.io/port";
 
 pub(super) fn trials() -> Vec<Trial> {
     let checks: [(&str, Check); 12] = [
@@ -33,15 +33,15 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// How a pod is injected.
 #[derive(Debug, Clone, Copy)]
-enum By {
+pub(super) enum By {
     Webhook,
     KubeInject,
 }
 
-const BOTH: [By; 2] = [By::Webhook, By::KubeInject];
+pub(super) const BOTH: [By; 2] = [By::Webhook, By::KubeInject];
 
 impl By {
-    fn inject(self, injection: &Injection, pod: &Value) -> Result<Value, Failed> {
+    pub(super) fn inject(self, injection: &Injection, pod: &Value) -> Result<Value, Failed> {
         match self {
             Self::Webhook => injection.inject(pod),
             Self::KubeInject => injection.kube_inject(pod),
@@ -49,7 +49,7 @@ impl By {
     }
 }
 
-fn of_mesh(mesh: &Value, native: bool) -> Result<Injection, Failed> {
+pub(super) fn of_mesh(mesh: &Value, native: bool) -> Result<Injection, Failed> {
     let config = Config { mesh: Mesh::parse(&mesh.to_string())?, ..BuiltIn::default().config()? };
     Ok(Injection { name: mesh.to_string(), injector: Injector::new(config), native })
 }
@@ -61,7 +61,7 @@ fn of_template(template: &str) -> Result<Injection, Failed> {
 
 /// Checks that the pod that `change` makes of an injected one becomes, injected by each of `seconds`, what the changed
 /// pod becomes, and stays so.
-fn check(
+pub(super) fn check(
     (first, seconds): (&Injection, &[&Injection]),
     pod: &Value,
     change: impl Fn(&mut Value),
@@ -100,7 +100,7 @@ fn without_status(pod: &Value) -> Value {
     pod
 }
 
-fn annotated(annotations: &Value) -> Value {
+pub(super) fn annotated(annotations: &Value) -> Value {
     let mut pod = simple();
     pod["metadata"]["annotations"] = annotations.clone();
     pod

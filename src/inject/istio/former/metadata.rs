@@ -6,14 +6,14 @@
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
-use super::Former;
-use crate::contract::{annotation, container, port};
+use super::{Former, metrics, remove_if};
+use crate::contract::{annotation, container};
+use crate::inject::istio::Error;
 use crate::inject::istio::status::Status;
-use crate::inject::istio::{Error, prometheus};
 use crate::inject::pod::{self, CONTAINERS};
 
-const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
-const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
+pub(super) const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
+pub(super) const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 const TUNNEL: &str = "networking.istio.io/tunnel";
 const REVISION: &str = "istio.io/rev";
@@ -27,8 +27,6 @@ const MULTUS: &str = "default/istio-cni";
 const MULTUS_ENTRY: &str = r#"{"name": "istio-cni", "namespace": "default"}"#;
 /// The setting by which a gateway listens on the ports below 1024.
 const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
-/// A variable of applications that use gRPC without a proxy.
-const GRPC: &str = "GRPC_XDS_BOOTSTRAP";
 /// The canonical revision of a pod without a version.
 const NO_VERSION: &str = "latest";
 /// The maximum length of a label's value.
@@ -40,19 +38,22 @@ const LABEL: usize = 63;
 /// The budget is spent.
 pub(super) fn restore(pod: &mut Value, former: &Former<'_>, workload: &str, budget: &mut Budget) -> Result<(), Error> {
     restore_labels(pod, former, workload);
-    restore_metrics(pod, former, budget)?;
+    metrics::restore(pod, former, budget)?;
     restore_redirection(pod, former, budget)?;
     let containers = pod::containers(pod, CONTAINERS);
     let first = containers.iter().map(pod::name).find(|name| *name != container::PROXY).map(str::to_owned);
     let names: Vec<String> = containers.iter().map(|container| pod::name(container).to_owned()).collect();
+    // The container that was the first one at the injection.
+    let mut applications = former.variable("ISTIO_META_APP_CONTAINERS").split(',');
+    let former_first = applications.find(|name| *name != container::PROXY);
     let annotations = pod::annotations_mut(pod);
     annotations.shift_remove(REVISION);
     for name in DEFAULT_CONTAINERS {
         remove_if(annotations, name, |value| {
-            first.as_deref() == Some(value) || !names.iter().any(|name| name == value)
+            [first.as_deref(), former_first].contains(&Some(value)) || !names.iter().any(|name| name == value)
         });
     }
-    if has_grpc(former) {
+    if former.has_grpc() {
         remove_if(annotations, annotation::REWRITE_PROBES, |value| value == "false");
     }
     if pod::list(former.sidecar.unwrap_or(&Value::Null), "args").iter().any(|argument| argument == "router") {
@@ -61,32 +62,17 @@ pub(super) fn restore(pod: &mut Value, former: &Former<'_>, workload: &str, budg
     Ok(())
 }
 
-/// Removes a member whose value is that of an injection.
-fn remove_if(members: &mut Map<String, Value>, name: &str, is_injected: impl FnOnce(&str) -> bool) {
-    if members.get(name).and_then(Value::as_str).is_some_and(is_injected) {
-        members.shift_remove(name);
-    }
-}
-
-/// Whether the former injection set up applications for gRPC without a proxy.
-fn has_grpc(former: &Former<'_>) -> bool {
-    let containers = pod::containers(former.pod, CONTAINERS).iter();
-    let mut injected =
-        containers.filter(|container| former.status.containers.iter().any(|name| name == pod::name(container)));
-    injected.any(|container| pod::find(pod::list(container, "env"), GRPC).is_some())
-}
-
 /// The canonical name and revision that an injection writes.
-struct Canonical {
-    name: String,
+pub(super) struct Canonical {
+    pub(super) name: String,
     /// The name that fits in a label.
     short: String,
-    revision: String,
+    pub(super) revision: String,
 }
 
 impl Canonical {
     /// Derives both from the other labels of a pod.
-    fn of(pod: &Value, workload: &str) -> Self {
+    pub(super) fn of(pod: &Value, workload: &str) -> Self {
         let first = |names: [&str; 2], default: &str| {
             let label = names.iter().filter_map(|name| pod::label(pod, name)).find(|value| !value.is_empty());
             label.unwrap_or(default).to_owned()
@@ -98,7 +84,7 @@ impl Canonical {
     }
 
     /// Whether an injection writes this value of the label, now or, without a version, before.
-    fn has(&self, label: &str, value: &str) -> bool {
+    pub(super) fn has(&self, label: &str, value: &str) -> bool {
         match label {
             CANONICAL_NAME => value == self.name || value == self.short,
             _ => value == self.revision || value == NO_VERSION,
@@ -106,27 +92,8 @@ impl Canonical {
     }
 }
 
-/// Returns a warning for each canonical label that follows from no other label of the pod. The status does not say who wrote such
-/// a label: the pod's author, or the former injection from a label that has changed since.
-pub(in crate::inject::istio) fn unclear(pod: &Value, status: &Status, workload: &str) -> Vec<String> {
-    if has_labels(status) {
-        return Vec::new();
-    }
-    let canonical = Canonical::of(pod, workload);
-    let labels = [(CANONICAL_NAME, &canonical.name), (CANONICAL_REVISION, &canonical.revision)].into_iter();
-    let labels = labels.filter_map(|(label, derived)| Some((label, derived, pod::label(pod, label)?)));
-    let kept = labels.filter(|(label, _, value)| !canonical.has(label, value));
-    let warning = |(label, derived, value): (&str, &String, &str)| {
-        format!(
-            "label {label:?} stays {value:?}, and would be {derived:?} by the pod's other labels: no record tells whether a former \
-             injection wrote it; remove it to have it derived"
-        )
-    };
-    kept.map(warning).collect()
-}
-
 /// Whether a status records the labels that its injection wrote.
-fn has_labels(status: &Status) -> bool {
+pub(super) fn has_labels(status: &Status) -> bool {
     status.record.as_ref().is_some_and(|record| record.written.is_some())
 }
 
@@ -146,58 +113,12 @@ fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
     }
     remove_if(labels, TLS_MODE, |value| value == "istio");
     remove_if(labels, TUNNEL, |value| tunnel && value == "http");
-    remove_if(labels, annotation::NETWORK, |value| value == former.variable("ISTIO_META_NETWORK"));
+    // Without a sidecar, no variable tells the network. The webhook records the label, and others do not.
+    let is_proxyless = former.sidecar.is_none() && former.status.settings.is_none();
+    remove_if(labels, annotation::NETWORK, |value| is_proxyless || value == former.variable("ISTIO_META_NETWORK"));
     if labels.is_empty() {
         pod::map_mut(pod, "metadata").shift_remove("labels");
     }
-}
-
-/// Replaces the agent's port and path of metrics by those of the application, which the former sidecar scraped. A port
-/// that another has set since stays.
-fn restore_metrics(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) -> Result<(), Error> {
-    let secure = former.variable(prometheus::SECURE_PORT);
-    if !secure.is_empty() {
-        remove_if(pod::annotations_mut(pod), annotation::SECURE_METRICS_PORT, |value| value == secure);
-    }
-    let is = |what: &str, value: &str| pod::annotation(pod, &format!("prometheus.io/{what}")) == Some(value);
-    // The proxyless template has no sidecar that records the application's metrics.
-    let is_added = former.sidecar.is_some() || has_grpc(former);
-    if !is_added || !is("path", prometheus::MERGED_PATH) || !is("scrape", "true") {
-        return Ok(());
-    }
-    let scraping = Value::Object(former.map(prometheus::SCRAPING, budget)?);
-    let changed = changed_port(pod, former, budget)?;
-    let targets = pod::list(&scraping, "targets");
-    prometheus::clear(pod);
-    let annotations = pod::annotations_mut(pod);
-    for what in ["scrape", "path", "port"] {
-        let value = pod::text(&scraping, what);
-        // Of a list of targets, the first one is repeated.
-        let repeated = targets.first().is_some_and(|first| pod::text(first, what) == value);
-        if !value.is_empty() && !repeated {
-            annotations.insert(format!("prometheus.io/{what}"), value.into());
-        }
-    }
-    annotations.extend(changed.map(|port| (prometheus::PORT.to_owned(), port.into())));
-    if !targets.is_empty() {
-        let target = |target: &Value| format!("{}:{}", pod::text(target, "port"), pod::text(target, "path"));
-        let targets: Vec<String> = targets.iter().map(target).collect();
-        annotations.insert(annotation::SCRAPE_TARGETS.to_owned(), targets.join(",").into());
-    }
-    Ok(())
-}
-
-/// Returns the port in Prometheus' annotation if the former injection cannot have written it. The status of a proxyless
-/// application does not hold the port that the injection wrote, so any port counts as written there.
-fn changed_port(pod: &Value, former: &Former<'_>, budget: &mut Budget) -> Result<Option<String>, Error> {
-    let port = pod::annotation(pod, prometheus::PORT).filter(|_| former.sidecar.is_some());
-    let Some(port) = port else { return Ok(None) };
-    let mut written = status_ports(former, &Value::Object(former.map("PROXY_CONFIG", budget)?));
-    // Only the webhook always records what else it wrote.
-    if former.status.settings.is_none() {
-        written.extend(pod::annotation(pod, annotation::STATUS_PORT).map(str::to_owned));
-    }
-    Ok((!written.iter().any(|written| written == port)).then(|| port.to_owned()))
 }
 
 /// Removes what an injection for the CNI plugin writes into the annotations that the plugin reads.
@@ -207,12 +128,12 @@ fn restore_redirection(pod: &mut Value, former: &Former<'_>, budget: &mut Budget
     if !(former.has_init(container::VALIDATION) || all && !former.has_init(container::INIT)) {
         return Ok(());
     }
-    let config = Value::Object(former.map("PROXY_CONFIG", budget)?);
+    let config = Value::Object(former.decoded("PROXY_CONFIG", budget)?);
     let mode = match pod::text(&config, "interceptionMode") {
         "" => "REDIRECT",
         mode => mode,
     };
-    let ports = status_ports(former, &config);
+    let ports = metrics::appended_ports(former, &config);
     let annotations = pod::annotations_mut(pod);
     remove_if(annotations, annotation::INTERCEPTION_MODE, |value| value == mode);
     remove_if(annotations, annotation::INCLUDE_OUTBOUND_CIDRS, |value| value == "*");
@@ -226,17 +147,6 @@ fn restore_redirection(pod: &mut Value, former: &Former<'_>, budget: &mut Budget
     remove_last(annotations, NETWORKS, ", ", &[MULTUS.to_owned()]);
     remove_network(annotations);
     Ok(())
-}
-
-/// Returns the ports on which the former agent may have listened. The pod's annotation does not count if the status has
-/// a record, since it may have changed after the injection.
-fn status_ports(former: &Former<'_>, proxy_config: &Value) -> Vec<String> {
-    let configured = proxy_config.get("statusPort").and_then(Value::as_u64).map(|port| port.to_string());
-    let mut ports: Vec<String> = configured.into_iter().chain([port::STATUS.to_string()]).collect();
-    if former.status.record.is_none() {
-        ports.extend(pod::annotation(former.pod, annotation::STATUS_PORT).map(str::to_owned));
-    }
-    ports
 }
 
 /// Removes the element that an injection appends to a list, and the annotation if the list is empty then.

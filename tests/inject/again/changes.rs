@@ -1,0 +1,224 @@
+//! Tests of annotations, labels, probes and containers that their author changed after the first injection.
+
+use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector};
+use libtest_mimic::{Failed, Trial};
+use serde_json::{Value, json};
+
+use super::others::{BOTH, By, EXCLUDED, PORT, annotated, check, of_mesh};
+use super::settings::Injection;
+use super::{Check, built_in, simple};
+
+const NETWORK: &str = "topology.istio.io/network";
+const TEMPLATES: &str = "inject.istio.io/templates";
+const TARGETS: &str = "prometheus.istio.io/scrape-targets";
+const REWRITE: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
+
+pub(super) fn trials() -> Vec<Trial> {
+    let checks: [(&str, Check); 8] = [
+        ("a status port that its author changed replaces the former one", status_port),
+        ("each changed annotation of metrics stays, and the others are put back", metrics),
+        ("a renamed container keeps its probes", renamed),
+        ("a probe keeps the name of its port", named_port),
+        ("the network of a proxyless pod goes, and its author's label stays", networks),
+        ("a network that a proxyless pod loses without a record is named", lost_network),
+        ("what a template's application loses without a record is named", lost),
+        ("a container before the others becomes the default one", inserted),
+    ];
+    checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect()
+}
+
+/// Returns a change of annotations; `None` removes one.
+fn annotate(changes: &'static [(&'static str, Option<&'static str>)]) -> impl Fn(&mut Value) {
+    move |pod| {
+        for (name, text) in changes {
+            match (text, pod["metadata"]["annotations"].as_object_mut()) {
+                (Some(text), _) => pod["metadata"]["annotations"][*name] = (*text).into(),
+                (None, Some(annotations)) => drop(annotations.shift_remove(*name)),
+                (None, None) => {}
+            }
+        }
+    }
+}
+
+/// Says which of several changes a failure is about.
+fn of(what: &str, result: Result<(), Failed>) -> Result<(), Failed> {
+    result.map_err(|failed| Failed::from(format!("{what}: {}", failed.message().unwrap_or_default())))
+}
+
+fn status_port() -> Result<(), Failed> {
+    let port = |port: u16, native| of_mesh(&json!({"defaultConfig": {"statusPort": port}}), native);
+    let (usual, native, other) = (port(15020, false)?, port(15020, true)?, port(15099, true)?);
+    for annotations in [
+        json!({PORT: "15077"}),
+        json!({PORT: "15077", EXCLUDED: "80"}),
+        json!({PORT: "15077", "prometheus.io/port": "8080", "prometheus.io/path": "/own"}),
+    ] {
+        for probe in [false, true] {
+            let mut pod = annotated(&annotations);
+            if probe {
+                pod["spec"]["containers"][0]["livenessProbe"] = json!({"httpGet": {"port": 80}});
+            }
+            for changed in [&[(PORT, Some("15055"))], &[(PORT, None)]] {
+                for first in [&usual, &other] {
+                    let result = check((first, &[&usual, &native, &other]), &pod, annotate(changed), &BOTH);
+                    of(&format!("{annotations}, {changed:?}"), result)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn metrics() -> Result<(), Failed> {
+    const CHANGES: [&[(&str, Option<&str>)]; 10] = [
+        &[("prometheus.io/path", Some("/new"))],
+        &[("prometheus.io/port", Some("99"))],
+        &[("prometheus.io/port", Some("99")), ("prometheus.io/path", Some("/new"))],
+        &[("prometheus.io/scrape", Some("false"))],
+        &[("prometheus.io/port", None)],
+        &[("prometheus.io/path", None)],
+        &[("prometheus.io/port", None), ("prometheus.io/path", None), ("prometheus.io/scrape", None)],
+        &[("prometheus_io_port", Some("77"))],
+        &[(TARGETS, Some("7777:/z"))],
+        &[("prometheus.istio.io/merge-metrics", Some("false"))],
+    ];
+    let merged = |merged: bool, native| of_mesh(&json!({"enablePrometheusMerge": merged}), native);
+    let (usual, native, unmerged) = (merged(true, false)?, merged(true, true)?, merged(false, false)?);
+    for annotations in [
+        json!({}),
+        json!({"prometheus.io/port": "8080", "prometheus.io/path": "/m", "prometheus.io/scrape": "true"}),
+        json!({TARGETS: "8080:/a"}),
+        json!({"prometheus.io/port": "8080", PORT: "15077"}),
+        // No init container has the port in its arguments.
+        json!({"prometheus.io/port": "8080", PORT: "15077", "sidecar.istio.io/interceptionMode": "NONE"}),
+    ] {
+        for (at, change) in CHANGES.into_iter().enumerate() {
+            // Of a pod that had no annotation, nothing tells that the remaining `scrape` is not its author's.
+            if at == 2 && annotations == json!({}) {
+                continue;
+            }
+            let result =
+                check((&usual, &[&usual, &native, &unmerged]), &annotated(&annotations), annotate(change), &BOTH);
+            of(&format!("{annotations}, {change:?}"), result)?;
+        }
+    }
+    Ok(())
+}
+
+/// A pod whose probes name a port. It has no annotations, of which `kube-inject` would write a record.
+fn probed() -> Value {
+    let mut pod = simple();
+    pod["spec"]["containers"][0]["ports"] = json!([{"name": "http", "containerPort": 80}]);
+    pod["spec"]["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/r", "port": "http"}});
+    pod["spec"]["containers"][0]["livenessProbe"] = json!({"tcpSocket": {"port": "http"}});
+    pod
+}
+
+fn renamed() -> Result<(), Failed> {
+    let (native, plain) = (built_in(true)?, built_in(false)?);
+    let change = |pod: &mut Value| {
+        let containers = pod["spec"]["containers"].as_array_mut().into_iter().flatten();
+        let app = containers.filter(|container| container["name"] == "app");
+        app.for_each(|app| app["name"] = "web".into());
+    };
+    check((&plain, &[&plain, &native]), &probed(), change, &BOTH)
+}
+
+fn named_port() -> Result<(), Failed> {
+    let (native, plain) = (built_in(true)?, built_in(false)?);
+    let all = [&plain, &native];
+    check((&plain, &all), &probed(), annotate(&[(REWRITE, Some("false"))]), &BOTH)?;
+    let change = |pod: &mut Value| {
+        let containers = pod["spec"]["containers"].as_array_mut().into_iter().flatten();
+        let app = containers.filter(|container| container["name"] == "app");
+        app.for_each(|app| app["ports"][0]["containerPort"] = 8088.into());
+    };
+    check((&plain, &all), &probed(), change, &BOTH)
+}
+
+/// Returns an injection whose values have the network `n1`.
+fn with_network() -> Result<Injection, Failed> {
+    let config = BuiltIn::default().config()?;
+    let network = json!({"network": "n1"}).as_object().cloned().unwrap_or_default();
+    let config = Config { values: config.values.clone().with_global(network), ..config };
+    Ok(Injection { name: "network".to_owned(), injector: Injector::new(config), native: false })
+}
+
+fn networks() -> Result<(), Failed> {
+    let (networked, plain) = (with_network()?, built_in(false)?);
+    let none = |_: &mut Value| {};
+    let label = |pod: &mut Value| pod["metadata"]["labels"][NETWORK] = "later".into();
+    let unlabel = |pod: &mut Value| {
+        let labels = pod["metadata"]["labels"].as_object_mut();
+        labels.map(|labels| labels.shift_remove(NETWORK));
+    };
+    for templates in ["sidecar", "grpc-simple", "grpc-agent"] {
+        let pod = annotated(&json!({TEMPLATES: templates}));
+        of(templates, check((&networked, &[&plain, &networked]), &pod, none, &BOTH))?;
+        for own in ["nn", "n1"] {
+            let mut pod = pod.clone();
+            pod["metadata"]["labels"] = json!({"app": "web", NETWORK: own});
+            for first in [&networked, &plain] {
+                let seconds = [&plain, &networked];
+                of(&format!("{templates}, own {own}"), check((first, &seconds), &pod, none, &BOTH))?;
+                of(&format!("{templates}, later than {own}"), check((first, &seconds), &pod, label, &BOTH))?;
+                of(&format!("{templates}, without {own}"), check((first, &seconds), &pod, unlabel, &BOTH))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the warnings of `kube-inject` about a pod that have this text.
+fn warnings(injection: &Injection, pod: &Value, text: &str) -> Result<Vec<String>, Failed> {
+    let mut document = pod.clone();
+    document["apiVersion"] = "v1".into();
+    document["kind"] = "Pod".into();
+    match injection.injector.inject_document(document, &|_| false)? {
+        Document::Workload { warnings, .. } => {
+            Ok(warnings.into_iter().filter(|warning| warning.contains(text)).collect())
+        }
+        Document::Untouched => Err("the pod is untouched".into()),
+    }
+}
+
+fn lost_network() -> Result<(), Failed> {
+    let (networked, plain) = (with_network()?, built_in(false)?);
+    let once = By::KubeInject.inject(&networked, &annotated(&json!({TEMPLATES: "grpc-simple"})))?;
+    let found = [&networked, &plain].map(|second| warnings(second, &once, "is no longer \"n1\""));
+    match found {
+        [Ok(none), Ok(one)] if none.is_empty() && one.len() == 1 => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// Istio's record names the fields that the author wrote, and no others, so that only the webhook keeps those that were
+/// added since.
+fn lost() -> Result<(), Failed> {
+    let injection = built_in(false)?;
+    let mut once = By::KubeInject.inject(&injection, &annotated(&json!({TEMPLATES: "grpc-simple"})))?;
+    let named = |pod: &Value| warnings(&injection, pod, "container \"app\" loses");
+    let none = named(&once)?;
+    once["spec"]["containers"][0]["env"].as_array_mut().ok_or("none")?.push(json!({"name": "ADDED", "value": "1"}));
+    once["spec"]["containers"][0]["workingDir"] = "/w".into();
+    let found = named(&once)?;
+    if !none.is_empty() || found.len() != 1 || !found[0].contains("env ADDED, workingDir") {
+        return Err(format!("{none:?}, {found:?}").into());
+    }
+    Ok(())
+}
+
+fn inserted() -> Result<(), Failed> {
+    let (native, plain) = (built_in(true)?, built_in(false)?);
+    let change = |pod: &mut Value| {
+        if let Some(containers) = pod["spec"]["containers"].as_array_mut() {
+            containers.insert(0, json!({"name": "first", "image": "f"}));
+        }
+    };
+    let default = json!({"kubectl.kubernetes.io/default-container": "app"});
+    for first in [&native, &plain] {
+        check((first, &[&native, &plain]), &simple(), change, &BOTH)?;
+        check((first, &[&native, &plain]), &annotated(&default), change, &BOTH)?;
+    }
+    Ok(())
+}

@@ -9,6 +9,7 @@ pub mod client;
 pub mod cluster;
 pub mod conflist;
 mod containerd;
+pub mod control_plane;
 pub mod crio;
 pub mod engine;
 mod http;

@@ -9,7 +9,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "runs programs and changes a node's files")]
 
-mod cluster;
 mod page;
 mod play;
 

@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use istio_cni::contract::{self, annotation};
 use serde_json::Value;
 
-use crate::cluster::Cluster;
 use crate::page::Page;
 use test_support::runtime::conflist::Families;
+use test_support::runtime::control_plane::ControlPlane;
 use test_support::runtime::installer::{Installer, names_plugin};
 use test_support::runtime::node::Node;
 use test_support::runtime::outside::{self, Outside};
@@ -24,7 +24,7 @@ const SERVER: &str = "198.51.100.10:7070";
 
 /// Performs all steps. The pods are removed at the end.
 pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
-    let cluster = Cluster::start(node)?;
+    let cluster = ControlPlane::start(node)?;
     node.load_chain(Families::V4, None)?;
     let original = fs::read(node.network())?;
     let early = start_too_early(page, node, &cluster)?;
@@ -70,7 +70,7 @@ fn ms(took: Duration) -> String {
 }
 
 /// Starts the daemon and waits until the runtime uses its chain entry.
-fn install<'n>(node: &'n Node, cluster: &Cluster) -> Result<Installer<'n>> {
+fn install<'n>(node: &'n Node, cluster: &ControlPlane) -> Result<Installer<'n>> {
     let mut installer = Installer::start(
         node,
         cluster.address(),
@@ -84,7 +84,7 @@ fn install<'n>(node: &'n Node, cluster: &Cluster) -> Result<Installer<'n>> {
 fn start<'n>(
     page: &Page,
     node: &'n Node,
-    cluster: &Cluster,
+    cluster: &ControlPlane,
     run_dir: &Path,
     pod: &Pod,
     how: &str,
@@ -100,7 +100,7 @@ fn start<'n>(
 }
 
 /// Starts an injected pod before the plugin is in the chain, so that it is not redirected and its validation must fail.
-fn start_too_early<'n>(page: &Page, node: &'n Node, cluster: &Cluster) -> Result<Sandbox<'n>> {
+fn start_too_early<'n>(page: &Page, node: &'n Node, cluster: &ControlPlane) -> Result<Sandbox<'n>> {
     let pod = Pod::injected("shop", "early-0");
     let sandbox = node.run(&pod)?;
     let code = sandbox.run_to_end(&VALIDATION, 0)?;
@@ -138,7 +138,7 @@ fn restore(page: &Page, node: &Node, without: &[u8]) -> Result<()> {
 }
 
 /// Waits for the repair of a pod in place and checks its redirection.
-fn repair<'n>(page: &Page, cluster: &Cluster, mut early: Sandbox<'n>, server: SocketAddr) -> Result<Sandbox<'n>> {
+fn repair<'n>(page: &Page, cluster: &ControlPlane, mut early: Sandbox<'n>, server: SocketAddr) -> Result<Sandbox<'n>> {
     let message = cluster.event(early.pod(), "RepairBrokenPod")?;
     page.done("RepairBrokenPod", &message);
     let code = early.run_to_end(&VALIDATION, 1)?;
@@ -158,7 +158,13 @@ fn repair<'n>(page: &Page, cluster: &Cluster, mut early: Sandbox<'n>, server: So
 }
 
 /// Deletes the DaemonSet and checks that all changes of the node are reverted.
-fn uninstall(page: &Page, node: &Node, cluster: &Cluster, installer: Installer<'_>, original: &[u8]) -> Result<()> {
+fn uninstall(
+    page: &Page,
+    node: &Node,
+    cluster: &ControlPlane,
+    installer: Installer<'_>,
+    original: &[u8],
+) -> Result<()> {
     cluster.delete_daemon_set();
     let run_dir = installer.run_dir().to_owned();
     let (ended, took) = timed(|| installer.end());

@@ -1,4 +1,5 @@
-//! The demo's API server with a node, a DaemonSet, and pods with the status that a kubelet would report.
+//! An API server in the netns of a test node, with the node, the agent's DaemonSet, and pods with the status that a kubelet would
+//! report.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -7,24 +8,24 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-use test_support::api::Api;
-use test_support::runtime::conflist::AGENT_NAMESPACE;
-use test_support::runtime::installer::NODE_NAME;
-use test_support::runtime::node::Node;
-use test_support::runtime::pod::Pod;
-use test_support::runtime::wait;
+use super::conflist::AGENT_NAMESPACE;
+use super::installer::NODE_NAME;
+use super::node::Node;
+use super::pod::Pod;
+use super::wait;
+use crate::api::Api;
 
 const DAEMON_SET: &str = "istio-cni-node";
 
 /// An API server in the node's netns, until the value is dropped.
-pub(crate) struct Cluster {
+pub struct ControlPlane {
     runtime: Runtime,
     api: Api,
 }
 
-impl Cluster {
+impl ControlPlane {
     /// Starts the API server with one node and the agent's DaemonSet.
-    pub(crate) fn start(node: &Node) -> Result<Self> {
+    pub fn start(node: &Node) -> Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = node.netns().visit(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?.context("API server")?;
         listener.set_nonblocking(true)?;
@@ -42,17 +43,22 @@ impl Cluster {
     }
 
     /// Returns the address of the API server.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.api.address()
     }
 
+    /// Returns the API server.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
     /// Creates a pod that is scheduled to the node.
-    pub(crate) fn schedule(&self, pod: &Pod) {
+    pub fn schedule(&self, pod: &Pod) {
         self.report(pod, json!({ "phase": "Pending" }));
     }
 
     /// Sets the status of a pod whose validation has failed.
-    pub(crate) fn report_unvalidated(&self, pod: &Pod, ip: IpAddr) {
+    pub fn report_unvalidated(&self, pod: &Pod, ip: IpAddr) {
         let status = json!({
             "phase": "Pending", "podIP": ip, "podIPs": [{ "ip": ip }],
             "initContainerStatuses": [{
@@ -72,7 +78,7 @@ impl Cluster {
     }
 
     /// Waits for an event about a pod with this reason and returns its message.
-    pub(crate) fn event(&self, pod: &Pod, reason: &str) -> Result<String> {
+    pub fn event(&self, pod: &Pod, reason: &str) -> Result<String> {
         wait::until(&format!("an event has the reason {reason}"), || {
             let events = self.api.list("events");
             let of_pod =
@@ -85,12 +91,12 @@ impl Cluster {
     }
 
     /// Deletes the agent's DaemonSet.
-    pub(crate) fn delete_daemon_set(&self) {
+    pub fn delete_daemon_set(&self) {
         self.api.remove("daemonsets", AGENT_NAMESPACE, DAEMON_SET);
     }
 
     /// Stops the API server.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         drop(self.api);
         self.runtime.shutdown_timeout(Duration::from_secs(1));
     }

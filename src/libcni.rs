@@ -1,10 +1,15 @@
 //! libcni's cache of attachments: for each, the chain as the runtime read it at ADD, which CRI-O executes again at CHECK and DEL.
 //!
+//! Multus caches its delegates in the same way and executes them at each DEL, on any runtime.
+//!
 //! After a removal an entry that names the plugin would make DEL fail, so the removal edits the entry: neither DEL nor CHECK of the
 //! other plugins needs this one. Source: `libcni/api.go` of `containernetworking/cni` 1.3 (`cachedInfo`).
 #![expect(clippy::disallowed_methods, reason = "edits the runtime's cache")]
 
+mod multus;
+
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
@@ -13,7 +18,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::contract;
 
@@ -21,6 +26,8 @@ use crate::contract;
 pub const CACHE: &str = "/var/lib/cni";
 /// The directory of the entries in it.
 const RESULTS: &str = "results";
+/// The directory of Multus' cache in it, unless Multus' `cniDir` names another one.
+const MULTUS: &str = "multus";
 
 /// The number of entries that are read. A node has far fewer attachments.
 const MAX_ENTRIES: usize = 4096;
@@ -63,20 +70,30 @@ type Members = BTreeMap<String, Box<RawValue>>;
 /// An entry is overwritten in place by text of the same length, in one write: a rename could restore an entry that the runtime has
 /// just removed, and a shorter file could be read between the write and the truncation.
 pub fn edit(cache: &Path, edited: Edited<'_>) -> Result<Cached, Error> {
-    let failed = |path: &Path, cause| Error { path: path.to_owned(), verb: "read", cause };
-    fs::metadata(cache).map_err(|cause| failed(cache, cause))?;
-    let results = cache.join(RESULTS);
-    let entries = match fs::read_dir(&results) {
+    fs::metadata(cache).map_err(|cause| Error { path: cache.to_owned(), verb: "read", cause })?;
+    let own = edit_directory(&cache.join(RESULTS), edited, |content, _| attachment(content))?;
+    let multus = edit_directory(&cache.join(MULTUS), edited, multus::parse)?;
+    Ok(Cached { edited: own.edited + multus.edited, naming: own.naming + multus.naming })
+}
+
+/// Edits the entries of a directory, which may be missing. `parse` gets an entry's content and its name.
+fn edit_directory(
+    directory: &Path,
+    edited: Edited<'_>,
+    parse: impl Fn(&[u8], &str) -> Option<Naming>,
+) -> Result<Cached, Error> {
+    let failed = |cause| Error { path: directory.to_owned(), verb: "read", cause };
+    let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Cached::default()),
-        entries => entries.map_err(|cause| failed(&results, cause))?,
+        entries => entries.map_err(failed)?,
     };
     let mut cached = Cached::default();
     for (index, entry) in entries.enumerate() {
         if index == MAX_ENTRIES {
-            return Err(failed(&results, io::Error::other(format!("it has more than {MAX_ENTRIES} entries"))));
+            return Err(failed(io::Error::other(format!("it has more than {MAX_ENTRIES} entries"))));
         }
-        let path = entry.map_err(|cause| failed(&results, cause))?.path();
-        match edit_entry(&path, edited) {
+        let path = entry.map_err(failed)?.path();
+        match edit_entry(&path, edited, &parse) {
             // The runtime has just removed the entry.
             Err(error) if error.cause.kind() == io::ErrorKind::NotFound => {}
             outcome => match outcome? {
@@ -90,13 +107,24 @@ pub fn edit(cache: &Path, edited: Edited<'_>) -> Result<Cached, Error> {
 }
 
 enum Outcome {
-    /// The entry does not name the plugin, or libcni could not parse it.
+    /// The entry does not name the plugin, or its owner could not parse it.
     Other,
     Edited,
     Naming,
 }
 
-fn edit_entry(path: &Path, edited: Edited<'_>) -> Result<Outcome, Error> {
+/// An entry that names the plugin.
+struct Naming {
+    container: String,
+    /// The entry's text without the plugin; `None` if its chain has no other plugin, because libcni refuses an empty chain.
+    without_plugin: Option<Vec<u8>>,
+}
+
+fn edit_entry(
+    path: &Path,
+    edited: Edited<'_>,
+    parse: impl Fn(&[u8], &str) -> Option<Naming>,
+) -> Result<Outcome, Error> {
     let failed = |verb| move |cause| Error { path: path.to_owned(), verb, cause };
     // A pipe would block, and libcni writes regular files only.
     if !fs::symlink_metadata(path).map_err(failed("read"))?.is_file() {
@@ -108,11 +136,12 @@ fn edit_entry(path: &Path, edited: Edited<'_>) -> Result<Outcome, Error> {
     if content.len() as u64 > MAX_SIZE {
         return Ok(Outcome::Naming);
     }
-    let Some(entry) = Entry::parse(&content).filter(Entry::names_plugin) else { return Ok(Outcome::Other) };
-    if !matches!(edited, Edited::All) && edited != Edited::Of(&entry.container) {
+    let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    let Some(Naming { container, without_plugin }) = parse(&content, &name) else { return Ok(Outcome::Other) };
+    if !matches!(edited, Edited::All) && edited != Edited::Of(&container) {
         return Ok(Outcome::Naming);
     }
-    let Some(mut text) = entry.without_plugin().filter(|text| text.len() <= content.len()) else {
+    let Some(mut text) = without_plugin.filter(|text| text.len() <= content.len()) else {
         return Ok(Outcome::Naming);
     };
     text.resize(content.len(), b' ');
@@ -121,39 +150,33 @@ fn edit_entry(path: &Path, edited: Edited<'_>) -> Result<Outcome, Error> {
     Ok(Outcome::Edited)
 }
 
-/// A cached attachment.
-struct Entry {
-    members: Members,
-    container: String,
-    list: Members,
-    plugins: Vec<Box<RawValue>>,
+/// Parses a cached attachment; `None` if it does not name the plugin, or libcni could not parse it.
+fn attachment(content: &[u8]) -> Option<Naming> {
+    let mut members: Members = serde_json::from_slice(content).ok()?;
+    let text = |name: &str| serde_json::from_str::<String>(members.get(name)?.get()).ok();
+    let container = text("containerId")?;
+    let list = without_plugin(&STANDARD.decode(text("config")?).ok()?)?;
+    let without_plugin = list.and_then(|list| {
+        members.insert("config".to_owned(), to_raw_value(&STANDARD.encode(list)).ok()?);
+        serde_json::to_vec(&members).ok()
+    });
+    Some(Naming { container, without_plugin })
 }
 
-impl Entry {
-    fn parse(content: &[u8]) -> Option<Self> {
-        let members: Members = serde_json::from_slice(content).ok()?;
-        let text = |name: &str| serde_json::from_str::<String>(members.get(name)?.get()).ok();
-        let container = text("containerId")?;
-        let list: Members = serde_json::from_slice(&STANDARD.decode(text("config")?).ok()?).ok()?;
-        let plugins = serde_json::from_str(list.get("plugins")?.get()).ok()?;
-        Some(Self { members, container, list, plugins })
+/// The text of a list without the plugin, `Some(None)` if the list has no other plugin; `None` if it does not name the plugin.
+fn without_plugin(list: &[u8]) -> Option<Option<Vec<u8>>> {
+    let mut list: Members = serde_json::from_slice(list).ok()?;
+    let mut plugins: Vec<Box<RawValue>> = serde_json::from_str(list.get("plugins")?.get()).ok()?;
+    let before = plugins.len();
+    plugins.retain(|plugin| !is_plugin(plugin));
+    if plugins.len() == before {
+        return None;
     }
-
-    fn names_plugin(&self) -> bool {
-        self.plugins.iter().any(|plugin| is_plugin(plugin))
+    if plugins.is_empty() {
+        return Some(None);
     }
-
-    /// The entry's text without the plugin; `None` if its chain has no other plugin, because libcni refuses an empty chain.
-    fn without_plugin(mut self) -> Option<Vec<u8>> {
-        self.plugins.retain(|plugin| !is_plugin(plugin));
-        if self.plugins.is_empty() {
-            return None;
-        }
-        self.list.insert("plugins".to_owned(), serde_json::value::to_raw_value(&self.plugins).ok()?);
-        let config = STANDARD.encode(serde_json::to_vec(&self.list).ok()?);
-        self.members.insert("config".to_owned(), serde_json::value::to_raw_value(&config).ok()?);
-        serde_json::to_vec(&self.members).ok()
-    }
+    list.insert("plugins".to_owned(), to_raw_value(&plugins).ok()?);
+    Some(serde_json::to_vec(&list).ok())
 }
 
 fn is_plugin(plugin: &RawValue) -> bool {

@@ -81,9 +81,9 @@ const CONFLICTS: [(&str, &str, &str); 6] = [
 const MESH: &str = "the plugin of another service mesh redirects pods, too";
 const MESH_REMEDY: &str =
     "let each pod be injected by one mesh only, and remove the plugin of a mesh that is no longer used";
-const MULTUS: &str = "Multus runs the plugins of its delegate, which are not in this file";
-const MULTUS_REMEDY: &str =
-    "chain into the delegate's file (cniConfFileName), or let pods name the plugin's network (provider: multus)";
+const MULTUS: &str = "Multus runs the plugins of its delegates, which are not in this file";
+const MULTUS_REMEDY: &str = "let the agent add the plugin to this file (the default), or to the file that clusterNetwork names \
+                             (cniConfFileName), or let pods name the plugin's network (provider: multus)";
 
 /// Returns the findings about a node.
 pub fn decide(facts: &NodeFacts) -> Report {
@@ -191,6 +191,8 @@ fn network(facts: &NodeFacts) -> Vec<Finding> {
         ),
     });
     let present = CONFLICTS.iter().filter(|(kind, ..)| others.iter().any(|other| other == kind));
+    // Behind Multus the plugin gets the pod's interfaces as behind any other plugin.
+    let present = present.filter(|(_, effect, _)| !(*names_the_plugin && *effect == MULTUS));
     findings.extend(present.map(|(kind, effect, remedy)| {
         Finding::warning("other plugins", format!("{kind}: {effect}"), *remedy, page::CONFLICTS)
     }));

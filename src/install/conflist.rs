@@ -4,12 +4,15 @@
 //! space, number formats, duplicate keys and bytes that are not UTF-8 included.
 
 mod decode;
+mod delegates;
 
 use std::ops::Range;
 
 use super::json;
 use crate::contract;
 use decode::Members;
+
+pub use delegates::{Delegate, delegates, without_delegated};
 
 /// The name of a converted configuration that has none (Istio's choice).
 const DEFAULT_NAME: &str = "k8s-pod-network";
@@ -111,6 +114,14 @@ impl<'a> Network<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
         let has_type = decode::fields(&decode::map(bytes)?)?.contains_key("type");
         if has_type { Single::decode(bytes).map(Self::Single) } else { List::decode(bytes).map(Self::List) }
+    }
+
+    /// The network's name.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::List(list) => Some(list.name()),
+            Self::Single(single) => single.name.as_deref(),
+        }
     }
 
     /// Returns the types of the network's plugins, without `istio-cni`.

@@ -138,6 +138,12 @@ pub enum Obstacle {
     /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
     #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
+    /// Multus runs a copy of the network that the operator has named, in which the plugin is missing or has other settings.
+    #[error(
+        "{} runs a copy of the network of {}, without the plugin or with former settings of it: restart Multus, so that it copies the \
+         network again, or leave CNI_CONF_NAME empty, so that the plugin is added behind Multus", copy.display(), network.display()
+    )]
+    Copied { copy: PathBuf, network: PathBuf },
     /// Another program's file has the name that this program would use.
     #[error("{} belongs to another program; choose another file name by CNI_CONF_NAME or ISTIO_OWNED_CNI_CONF_FILENAME", path.display())]
     Foreign { path: PathBuf },

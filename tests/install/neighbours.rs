@@ -284,15 +284,17 @@ fn is_insertion(without: &[u8], with: &[u8]) -> bool {
     without.len() < with.len() && before + after >= without.len()
 }
 
-fn in_chain() -> Mode {
+fn in_chain(_: &Neighbour) -> Mode {
     Mode::Chained { primary: None }
 }
 
-fn copy() -> Mode {
-    Mode::Owned { primary: None, file: OWNED.to_owned() }
+/// The copy must sort before its network.
+fn copy(neighbour: &Neighbour) -> Mode {
+    let file = if neighbour.network < OWNED { "00-istio-cni.conflist" } else { OWNED };
+    Mode::Owned { primary: None, file: file.to_owned() }
 }
 
-fn standalone() -> Mode {
+fn standalone(_: &Neighbour) -> Mode {
     Mode::Standalone { file: STANDALONE.to_owned() }
 }
 
@@ -301,17 +303,17 @@ macro_rules! trials {
         mod $mode {
             #[test]
             fn install() {
-                super::NEIGHBOUR.install(&super::super::$mode());
+                super::NEIGHBOUR.install(&super::super::$mode(&super::NEIGHBOUR));
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn heal() {
-                super::NEIGHBOUR.heal(&super::super::$mode()).await;
+                super::NEIGHBOUR.heal(&super::super::$mode(&super::NEIGHBOUR)).await;
             }
 
             #[test]
             fn remove() {
-                super::NEIGHBOUR.remove(&super::super::$mode());
+                super::NEIGHBOUR.remove(&super::super::$mode(&super::NEIGHBOUR));
             }
         }
     )*};
@@ -349,6 +351,8 @@ neighbours! {
     kube_router_conf: "kube-router-conf", "10-kuberouter.conf", InsertsSubnet => "10-kuberouter.conf";
     microk8s: "microk8s", "10-calico.conflist", Overwrites => "10-calico.conflist";
     minikube: "minikube", "100-crio-bridge.conf", Disables => "1-k8s.conflist";
+    multus: "multus", "00-multus.conflist", Replaces => "00-multus.conflist";
+    multus_conf: "multus-conf", "00-multus.conf", Replaces => "00-multus.conf";
     ovn_kubernetes: "ovn-kubernetes", "10-ovn-kubernetes.conf", Replaces => "10-ovn-kubernetes.conf";
     rke2: "rke2", "10-canal.conflist", Overwrites => "10-canal.conflist";
     talos: "talos", "10-flannel.conflist", Overwrites => "10-flannel.conflist";

@@ -153,17 +153,25 @@ fn a_directory_that_this_process_may_not_read_is_not_tried() {
 
 #[test]
 fn known_conflicts_are_named_with_their_remedy() {
-    for (kind, remedy) in [
-        ("cilium-cni", "socketLB.hostNamespaceOnly"),
-        ("linkerd-cni", "one mesh only"),
-        ("multus-shim", "cniConfFileName"),
-    ] {
+    for (kind, remedy) in [("cilium-cni", "socketLB.hostNamespaceOnly"), ("linkerd-cni", "one mesh only")] {
         let facts = NodeFacts { network: Ok(chain(&["calico", kind])), ..node() };
         let (subject, result, text) = only(&facts);
         assert_eq!((subject, result), ("other plugins", "warning"));
         assert!(text.starts_with(kind), "{text}");
         assert!(decide(&facts).json().to_string().contains(remedy), "{kind}");
     }
+}
+
+#[test]
+fn multus_is_a_conflict_only_if_no_chain_names_the_plugin() {
+    let facts = |names_the_plugin| {
+        let network = PodNetwork { names_the_plugin, ..chain(&["multus-shim"]) };
+        NodeFacts { network: Ok(network), ..node() }
+    };
+    assert_eq!(wrong(&facts(true)), []);
+    let subjects: Vec<_> = wrong(&facts(false)).into_iter().map(|(subject, ..)| subject).collect();
+    assert_eq!(subjects, ["chain", "other plugins"]);
+    assert!(decide(&facts(false)).json().to_string().contains("cniConfFileName"));
 }
 
 #[test]

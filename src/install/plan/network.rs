@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::restore::put_back;
-use super::select::{Node, Primary, conflist_name, list_with_entry, names_the_plugin, without_entry};
+use super::select::{
+    Node, Primary, bare, conflist_name, delegates_name_plugin, list_with_entry, names_the_plugin, replaced,
+};
 use super::{Obstacle, Plan, Reason, Step, remove};
-use crate::install::conflist::{List, Network, is_read, same_value};
+use crate::install::conflist::{Delegate, List, Network, delegates, is_read, same_value};
 use crate::install::operation::{Operation, Source};
 use crate::install::record::{self, Original};
 use crate::install::settings::{Mode, Settings};
@@ -32,7 +34,7 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
             // A file that hides the target may be the node's network, and its chain must not lose its entry.
             let hides = |found: &Obstacle| matches!(found, Obstacle::Refused { .. } | Obstacle::Unjudged(_));
             if !plan.obstacles.iter().any(hides) {
-                node.remove_former(plan, &target.name);
+                node.remove_former(plan, &target.name, &target.copied);
             }
             // The record comes first, so that it names all files if the agent is killed after any step.
             plan.steps.splice(first..first, record);
@@ -79,6 +81,8 @@ struct Target<'a> {
     name: String,
     /// The file of another name from which it was converted, with the content that a removal puts back.
     converted: Option<(&'a NetworkFile, Original)>,
+    /// The names of the networks that Multus has copied into the file.
+    copied: BTreeSet<String>,
 }
 
 impl<'a> Node<'a> {
@@ -93,33 +97,65 @@ impl<'a> Node<'a> {
             (Network::Single(_), Some(unjudged)) => return Err(unjudged.clone()),
             _ => plan.obstacles.extend(hidden_by.iter().cloned()),
         }
-        let entry = self.settings.entry.chained();
         let target = conflist_name(&file.name);
         plan.network = Some(self.path(&target));
-        match network {
-            Network::List(list) => {
-                // A list in a `.conf`, which the operator has named, is loaded by no runtime before it has another name.
-                let renamed = (file.name != target).then_some(Reason::Converted);
-                if let Some(reason) = entry_deviation(list, &entry).or(renamed) {
-                    let text = list.with_entry(&entry);
-                    self.check_shadowed(file, &target, &text)?;
-                    self.write(plan, reason, &target, text, file.mode, Some(file));
-                }
-            }
-            Network::Single(single) => {
-                let text = single.chained(&entry);
-                match self.check_shadowed(file, &target, &text)? {
-                    Some(existing) if existing.content == text => {}
-                    _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode, Some(file)),
-                }
-            }
+        self.write_chain(plan, file, network, &target)?;
+        if primary.named {
+            plan.obstacles.extend(self.outdated_copy(file, network, &target));
         }
         let original = match network {
             Network::List(list) => list.without_entry().unwrap_or_else(|| file.content.clone()),
             Network::Single(_) => file.content.clone(),
         };
-        let converted = (file.name != target).then_some((*file, Original { content: original, mode: file.mode }));
-        Ok(Target { name: target, converted })
+        let original = Original { content: bare(original), mode: file.mode };
+        let converted = (file.name != target).then_some((*file, original));
+        Ok(Target { name: target, converted, copied: copied_networks(file) })
+    }
+
+    /// Adds the step after which `target` is the list of a file's network, with the entry.
+    ///
+    /// The plugin is taken out of Multus' copies of networks: Multus would run it a second time, and with the settings of the time
+    /// of the copy.
+    fn write_chain(
+        &self,
+        plan: &mut Plan,
+        file: &'a NetworkFile,
+        network: &Network<'_>,
+        target: &str,
+    ) -> Result<(), Obstacle> {
+        let entry = self.settings.entry.chained();
+        let (text, reason) = match network {
+            Network::List(list) => {
+                // A list in a `.conf`, which the operator has named, is loaded by no runtime before it has another name.
+                let renamed = (file.name != target).then_some(Reason::Converted);
+                let delegated = delegates_name_plugin(&file.content).then_some(Reason::EntryDiffers);
+                let Some(reason) = entry_deviation(list, &entry).or(delegated).or(renamed) else { return Ok(()) };
+                (bare(list.with_entry(&entry)), reason)
+            }
+            Network::Single(single) => (bare(single.chained(&entry)), Reason::EntryMissing),
+        };
+        let existing = self.check_shadowed(file, target, &text)?;
+        if existing.is_none_or(|existing| existing.content != text) {
+            self.write(plan, reason, target, text, file.mode, Some(file));
+        }
+        Ok(())
+    }
+
+    /// The obstacle that a copy of a network without the plugin is, if Multus runs the copy instead of the file `target`.
+    fn outdated_copy(&self, file: &NetworkFile, network: &Network<'_>, target: &str) -> Option<Obstacle> {
+        let first = self.first(None).ok()?.file;
+        if first.name == target || first.name == file.name {
+            return None;
+        }
+        let entry = self.settings.entry.chained();
+        let is_outdated = |copy: &Delegate<'_>| match copy.entries.as_slice() {
+            [only] => !same_value(only, entry.as_bytes()),
+            _ => true,
+        };
+        let copies = delegates(&first.content);
+        let mut of_network = copies.iter().filter(|copy| network.name() == Some(&copy.name));
+        let outdated = of_network.any(is_outdated);
+        outdated.then(|| Obstacle::Copied { copy: self.path(&first.name), network: self.path(target) })
     }
 
     /// Returns the existing file that a conversion of `file` to `text` would replace, unless it is a list of another program.
@@ -181,7 +217,7 @@ impl<'a> Node<'a> {
             Some(existing) => self.write(plan, Reason::EntryDiffers, owned, text, existing.mode, Some(primary.file)),
             None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
         }
-        Ok(Target { name: owned.to_owned(), converted: None })
+        Ok(Target { name: owned.to_owned(), converted: None, copied: BTreeSet::new() })
     }
 
     /// Returns the existing file of this name. It is an error if the file is neither recorded nor names the plugin: the
@@ -205,13 +241,15 @@ impl<'a> Node<'a> {
             Some(existing) if same_value(&existing.content, text.as_bytes()) => {}
             Some(existing) => self.write(plan, Reason::EntryDiffers, file, text.into(), existing.mode, None),
         }
-        Ok(Target { name: file.to_owned(), converted: None })
+        Ok(Target { name: file.to_owned(), converted: None, copied: BTreeSet::new() })
     }
 
     /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for
     /// a pod. The original of a list that was converted comes back. These steps follow the edit of `target`, so that the chain that
     /// the runtime uses always has the entry.
-    fn remove_former(&self, plan: &mut Plan, target: &str) {
+    ///
+    /// A list that Multus has copied into `target` has the entry, too, so that the next copy never lacks it.
+    fn remove_former(&self, plan: &mut Plan, target: &str, copied: &BTreeSet<String>) {
         for file in self.files.iter().filter(|file| file.name != target) {
             // The file from which `target` was converted is removed by `remove_converted`, now or in a later plan.
             if conflist_name(&file.name) == target && !self.is_own(file) {
@@ -219,10 +257,15 @@ impl<'a> Node<'a> {
             }
             if self.is_own(file) {
                 plan.step(Reason::LeftBehind, remove(self.path(&file.name)));
+            } else if let Some(list) = copied_list(file, copied) {
+                let entry = self.settings.entry.chained();
+                if let Some(reason) = entry_deviation(&list, &entry) {
+                    self.write(plan, reason, &file.name, list.with_entry(&entry), file.mode, None);
+                }
             } else if !put_back(plan, self.settings, self.snapshot, file)
                 && let Some(list) = list_with_entry(file)
             {
-                plan.step(Reason::LeftBehind, without_entry(&self.path(&file.name), file, &list));
+                plan.step(Reason::LeftBehind, replaced(&self.path(&file.name), file, list.without_entry()));
             }
         }
     }
@@ -280,6 +323,19 @@ fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
     }
 }
 
+/// The names of the networks that Multus has copied into a file.
+fn copied_networks(file: &NetworkFile) -> BTreeSet<String> {
+    delegates(&file.content).into_iter().map(|delegate| delegate.name).collect()
+}
+
+/// The list of a file that Multus has copied.
+fn copied_list<'f>(file: &'f NetworkFile, copied: &BTreeSet<String>) -> Option<List<'f>> {
+    match Network::of_file(&file.name, &file.content) {
+        Ok(Network::List(list)) if copied.contains(list.name()) => Some(list),
+        _ => None,
+    }
+}
+
 /// Whether a runtime that searches only the directory of `plugins` may run this network: the directory holds all other plugins
 /// of it. The network need not name this plugin: its owner may have rewritten it, and the next agent adds the entry again. A
 /// file that is not a network, such as an unreadable, empty or incomplete one, may become any network.
@@ -288,10 +344,15 @@ pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bo
         .map_or(true, |network| network.other_plugins().iter().all(|kind| plugins.contains(*kind)))
 }
 
-/// The name of the network whose chain names the plugin; `None` without such a chain, and with chains of several networks.
+/// The name of the network whose chain names the plugin; `None` without such a chain, and with chains of several networks. A
+/// network and the list into which Multus has copied it are one.
 pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
-    let chains = files.iter().filter_map(list_with_entry);
-    let mut names: BTreeSet<String> = chains.map(|list| list.name().to_owned()).collect();
+    let chains: Vec<_> = files.iter().filter_map(|file| Some((file, list_with_entry(file)?))).collect();
+    let is_copied = |name: &str, by: &NetworkFile| {
+        chains.iter().any(|(copy, _)| copy.name != by.name && copied_networks(copy).contains(name))
+    };
+    let originals = chains.iter().filter(|(file, list)| !is_copied(list.name(), file));
+    let mut names: BTreeSet<String> = originals.map(|(_, list)| list.name().to_owned()).collect();
     names.pop_first().filter(|_| names.is_empty())
 }
 

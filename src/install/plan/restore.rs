@@ -1,9 +1,11 @@
 //! Plans the removal from the configuration directory: entries, files of this program, and originals that are put back. Also puts
 //! an original back when the entry goes to another network. Pure.
 
-use super::select::{conflist_name, is_own, list_with_entry, names_the_plugin, without_entry};
+use std::path::Path;
+
+use super::select::{bare, conflist_name, is_own, list_with_entry, names_the_plugin, replaced};
 use super::{Plan, Reason, remove};
-use crate::install::conflist::{List, Network, same_value};
+use crate::install::conflist::{List, Network, same_value, without_delegated};
 use crate::install::operation::{Operation, Source};
 use crate::install::record::Original;
 use crate::install::set_aside::SetAside;
@@ -20,8 +22,8 @@ pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     for held in others {
         if let Some(replacement) = directory.replacement_of(held) {
             directory.replace(plan, Reason::Removal, held.name, &held.file, replacement);
-        } else if let Some(list) = list_with_entry(&held.file) {
-            plan.step(Reason::Removal, without_entry(&settings.net_dir.join(held.name), &held.file, &list));
+        } else if let Some(removed) = without_plugin(&settings.net_dir.join(held.name), &held.file) {
+            plan.step(Reason::Removal, removed);
         }
     }
     for held in own {
@@ -38,6 +40,15 @@ pub(super) fn put_back(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot
     let Some(replacement) = directory.replacement_of(&held) else { return false };
     directory.replace(plan, Reason::LeftBehind, held.name, &held.file, replacement);
     true
+}
+
+/// The operation that takes the plugin out of a file of another program, and out of Multus' delegates in it, if it names the plugin.
+fn without_plugin(path: &Path, file: &NetworkFile) -> Option<Operation> {
+    let content = match list_with_entry(file) {
+        Some(list) => list.without_entry().map(bare),
+        None => Some(without_delegated(&file.content)?),
+    };
+    Some(replaced(path, file, content))
 }
 
 /// A configuration directory from which the installation is removed.
@@ -106,7 +117,8 @@ impl<'a> Directory<'a> {
             let name = format!("{former}{}", held.suffix());
             let newer = self.content(&name);
             let is_leftover = newer.is_some() && list_with_entry(&held.file).is_some();
-            let content = newer.unwrap_or(&original.content).to_vec();
+            // Multus' newer version is a copy of a network with the plugin.
+            let content = bare(newer.unwrap_or(&original.content).to_vec());
             let by = Source { path: self.settings.net_dir.join(name), content };
             (is_leftover || self.is_converted(&held.file, original)).then_some(Replacement {
                 original,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Obstacle;
 use crate::contract;
-use crate::install::conflist::{Invalid, List, Network, decode_drop_in, drop_in_directory, is_read};
+use crate::install::conflist::{Invalid, List, Network, decode_drop_in, drop_in_directory, is_read, without_delegated};
 use crate::install::operation::Operation;
 use crate::install::read::Unread;
 use crate::install::record::Record;
@@ -79,7 +79,7 @@ impl<'a> Node<'a> {
 
     /// The first file that a runtime would load. containerd loads no network at all if `libcni` refuses an earlier file, whereas
     /// CRI-O takes the next one. The agent does not know the runtime, so each earlier file is an obstacle.
-    fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
+    pub(super) fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let mut refused = Vec::new();
         let is_candidate =
             |file: &&NetworkFile| is_read(&file.name) && Some(file.name.as_str()) != except && !self.is_own(file);
@@ -224,13 +224,23 @@ pub(super) fn conflist_name(name: &str) -> String {
 
 /// Whether a file's network names the plugin.
 pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
-    list_with_entry(file).is_some() || is_own_single(file)
+    list_with_entry(file).is_some() || is_own_single(file) || delegates_name_plugin(&file.content)
 }
 
-/// The operation after which a list does not name the plugin: its file goes if it has no other plugins.
-pub(super) fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
+/// Whether Multus runs the plugin as part of a delegate.
+pub(super) fn delegates_name_plugin(content: &[u8]) -> bool {
+    without_delegated(content).is_some()
+}
+
+/// A configuration without the plugin in Multus' delegates.
+pub(super) fn bare(content: Vec<u8>) -> Vec<u8> {
+    without_delegated(&content).unwrap_or(content)
+}
+
+/// The operation that gives a file this content, or removes it.
+pub(super) fn replaced(path: &Path, file: &NetworkFile, content: Option<Vec<u8>>) -> Operation {
     let (path, expected) = (path.to_owned(), Some(file.content.clone()));
-    match list.without_entry() {
+    match content {
         Some(content) => Operation::Write { path, content, mode: file.mode, expected, source: None },
         None => Operation::Remove { path, expected, replaced_by: None },
     }

@@ -2,6 +2,7 @@
 
 mod conversion;
 mod modes;
+mod multus;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -19,6 +19,8 @@ PROMTOOL_MODULE := github.com/prometheus/prometheus@v0.313.5
 # containerd 2, CNI plugins that support STATUS, and CRI-O. Each is built with the requirements of its own go.mod.
 CONTAINERD2_MODULES := github.com/containerd/containerd/v2@v2.1.9 github.com/containernetworking/plugins@v1.9.1
 CRIO_MODULE     := github.com/cri-o/cri-o@v1.34.0
+# Multus' thin plugin, and the program of its DaemonSet that writes its configuration.
+MULTUS_MODULE   := gopkg.in/k8snetworkplumbingwg/multus-cni.v4@v4.2.2
 KUBE_DIR        := tests/cluster/kube
 # The checks of accessibility in the suite browser, with the digest of the package's archive.
 AXE_PACKAGE     := axe-core@4.14.1
@@ -29,6 +31,7 @@ export PROMTOOL    := $(TOOLS)/$(subst /,-,$(PROMTOOL_MODULE))/promtool
 export KUBE        := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
 export CONTAINERD2 := $(TOOLS)/containerd2-$(shell echo $(CONTAINERD2_MODULES) | sha256sum | cut -c1-16)
 export CRIO        := $(TOOLS)/$(subst /,-,$(CRIO_MODULE))
+export MULTUS      := $(TOOLS)/$(subst /,-,$(MULTUS_MODULE))
 export AXE         := $(TOOLS)/$(AXE_PACKAGE)/axe.min.js
 CARGO_TOOL      = $(TOOLS)/$(1)/bin/$(firstword $(subst @, ,$(1)))
 CARGO_DENY     := $(call CARGO_TOOL,cargo-deny@0.20.2)
@@ -269,7 +272,7 @@ target: toolchain
 browser: $(AXE)
 	$(PHASE) 'packages of the browser' tests/support/make/packages $(PACKAGES_LOG) chromium chromium-driver
 
-tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd $(CRIO)/crio
+tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd $(CRIO)/crio $(MULTUS)/multus
 
 TOOL := tests/support/make/tool
 $(AXE):
@@ -286,6 +289,8 @@ $(CONTAINERD2)/bin/containerd:
 	$(PHASE) 'build containerd 2' $(TOOL) containerd2 $@ $(CONTAINERD2_MODULES)
 $(CRIO)/crio:
 	$(PHASE) 'build CRI-O' $(TOOL) crio $@ $(CRIO_MODULE)
+$(MULTUS)/multus:
+	$(PHASE) 'build Multus' $(TOOL) multus $@ $(MULTUS_MODULE)
 $(TOOLS)/cargo-%:
 	$(PHASE) 'build $(@F)' $(TOOL) $(@F) $@ $(patsubst $(TOOLS)/%/bin/$(@F),%,$@)
 

@@ -9,6 +9,7 @@ mod check;
 mod end;
 mod found;
 mod lookup;
+mod multus;
 mod redirect;
 mod refuse;
 mod removal;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     test_support::runtime::signals::end_nodes();
     let stage = Stage::default();
-    let cases = [
+    let plugin = [
         redirect::CASES,
         refuse::CASES,
         skip::CASES,
@@ -35,8 +36,8 @@ fn main() -> ExitCode {
         check::CASES,
         removal::CASES,
         found::CASES,
-    ]
-    .concat();
+    ];
+    let cases = [&plugin, multus::CASES].concat().concat();
     let runtimes = [Runtime::Containerd, Runtime::Crio];
     let on = |runtime| cases.iter().map(move |case| (runtime, *case));
     let trials = runtimes.into_iter().flat_map(on).map(|(runtime, case)| stage.trial(runtime, case)).collect();

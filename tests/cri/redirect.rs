@@ -156,7 +156,7 @@ fn excluded_ports(node: &Node) -> Result<()> {
 }
 
 /// Checks that requests from and to the application and the sidecar take the paths that Istio documents.
-fn assert_redirected(node: &Node, sandbox: &Sandbox<'_>, ip: IpAddr) -> Result<()> {
+pub(crate) fn assert_redirected(node: &Node, sandbox: &Sandbox<'_>, ip: IpAddr) -> Result<()> {
     let (family, localhost) =
         if ip.is_ipv4() { (0, IpAddr::V4(Ipv4Addr::LOCALHOST)) } else { (1, IpAddr::V6(Ipv6Addr::LOCALHOST)) };
     let server = Outside::start(node.netns(), OUTSIDE[family].parse()?)?;

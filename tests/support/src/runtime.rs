@@ -16,6 +16,7 @@ mod http;
 pub mod image;
 pub mod installer;
 pub mod mesh;
+pub mod multus;
 pub mod netns;
 pub mod node;
 pub mod outside;

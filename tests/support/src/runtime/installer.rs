@@ -20,6 +20,8 @@ use super::{signals, wait};
 
 /// The node's name in the API server.
 pub const NODE_NAME: &str = "node-1";
+/// The name of the daemon's log in the node's directory.
+const LOG: &str = "install-cni.log";
 /// The address of the readiness endpoint in the node's netns.
 const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 
@@ -47,8 +49,13 @@ impl<'n> Installer<'n> {
     /// Starts the daemon on a node without the plugin. `api_server` listens in the node's netns; `args` are additional
     /// flags.
     pub fn start(node: &'n Node, api_server: SocketAddr, args: &[&str]) -> Result<Self> {
+        Self::start_in(node, &node.networks(), api_server, args)
+    }
+
+    /// Starts the daemon with another directory of network configurations.
+    pub fn start_in(node: &'n Node, networks: &Path, api_server: SocketAddr, args: &[&str]) -> Result<Self> {
         let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
-        let dirs = [("mounted-cni-net-dir", node.networks()), ("mounted-cni-bin-dir", node.plugins())];
+        let dirs = [("mounted-cni-net-dir", networks.to_owned()), ("mounted-cni-bin-dir", node.plugins())];
         let dirs = dirs.map(|(flag, path)| format!("--{flag}={}", path.display()));
         Self::run(node, node.command(&program), api_server, dirs.iter().map(String::as_str).chain(args.iter().copied()))
     }
@@ -79,7 +86,7 @@ impl<'n> Installer<'n> {
         fs::write(account.join("ca.crt"), "")?;
         let kubeconfig = account.join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_text(api_server))?;
-        let log = File::create(node.dir().join("install-cni.log"))?;
+        let log = File::create(node.dir().join(LOG))?;
         for (flag, path) in [
             ("mounted-cni-cache-dir", &PathBuf::from("/var/lib/cni")),
             ("cni-bin-source-dir", &image),
@@ -104,21 +111,52 @@ impl<'n> Installer<'n> {
 
     /// Waits until the daemon reports readiness and the runtime has loaded the chain.
     pub fn ready(&mut self) -> Result<()> {
-        wait::until("install-cni is ready", || {
+        self.installed()?;
+        self.node.loaded("the chain with the plugin", names_plugin)
+    }
+
+    /// Waits until the daemon reports readiness.
+    pub fn installed(&mut self) -> Result<()> {
+        self.reports("install-cni is ready", |response| response.starts_with("HTTP/1.1 200"))
+    }
+
+    /// Waits until the daemon's response to a readiness probe satisfies the predicate.
+    pub fn reports(&mut self, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+        wait::until(condition, || {
             if let Some(status) = self.nsenter.try_wait()? {
                 bail!("install-cni has ended with {status}");
             }
             let response = self.node.netns().visit(|| get(HEALTH, "/readyz"))??;
-            ensure!(response.starts_with("HTTP/1.1 200"), "{response}");
+            ensure!(holds(&response), "{response}");
             Ok(())
-        })?;
-        self.node.loaded("the chain with the plugin", names_plugin)
+        })
+    }
+
+    /// Stops the daemon's process.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Continues the daemon's process, and `nsenter`, which stops itself when its child stops.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)?;
+        Ok(kill(nix::unistd::Pid::from_raw(i32::try_from(self.nsenter.id())?), Signal::SIGCONT)?)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let daemon = child_of(nix::unistd::Pid::from_raw(i32::try_from(self.nsenter.id())?), "install-cni")?;
+        Ok(kill(daemon, signal)?)
+    }
+
+    /// Returns the daemon's log.
+    pub fn log(&self) -> Result<String> {
+        let path = self.node.dir().join(LOG);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
     }
 
     /// Sends SIGTERM, as a kubelet does, and waits until the daemon has exited.
     pub fn end(mut self) -> Result<()> {
-        let daemon = child_of(nix::unistd::Pid::from_raw(i32::try_from(self.nsenter.id())?), "install-cni")?;
-        kill(daemon, Signal::SIGTERM)?;
+        self.signal(Signal::SIGTERM)?;
         let status =
             wait::until("install-cni has ended", || self.nsenter.try_wait()?.context("install-cni still runs"))?;
         ensure!(status.success(), "install-cni ended with {status} (signal {:?})", status.signal());

@@ -117,11 +117,16 @@ impl Node {
 
     /// Waits until the runtime has loaded a list that satisfies the predicate.
     pub fn loaded(&self, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+        self.loaded_from(&self.network(), condition, holds)
+    }
+
+    /// Waits until the runtime has loaded a list from a file, the first one, that satisfies the predicate.
+    pub fn loaded_from(&self, file: &Path, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
         match self.engine() {
             Engine::Containerd => conflist::loaded(self.cri(), condition, holds),
             Engine::Crio(_) => {
                 wait::until(condition, || {
-                    let text = fs::read_to_string(self.network())?;
+                    let text = fs::read_to_string(file)?;
                     ensure!(holds(&text), "{text}");
                     Ok(())
                 })?;

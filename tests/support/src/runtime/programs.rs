@@ -66,6 +66,15 @@ impl Programs {
         Ok(dir)
     }
 
+    /// Finds Multus: the variable `MULTUS` is the directory of `multus` and `thin_entrypoint`.
+    pub fn multus() -> Result<PathBuf, String> {
+        let dir = env::var_os("MULTUS").map(PathBuf::from).ok_or("MULTUS names no directory of Multus")?;
+        for program in ["multus", "thin_entrypoint"] {
+            existing(dir.join(program))?;
+        }
+        Ok(dir)
+    }
+
     /// Returns the programs of the pods' image; the first is the entry point.
     pub fn in_image(&self) -> [(&'static str, &Path); 3] {
         [("pod_app", &self.pod_app), ("pod_proxy", &self.pod_proxy), ("istio-iptables", &self.istio_iptables)]

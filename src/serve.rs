@@ -4,6 +4,7 @@
 
 mod body;
 pub mod cluster;
+pub mod event;
 pub mod health;
 pub mod http;
 mod limits;

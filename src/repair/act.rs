@@ -5,13 +5,14 @@ use std::time::Duration;
 use super::broken::{Broken, detect};
 use super::calls::{Calls, Error};
 use super::decide::{Action, Decision, Reason};
-use super::event::{self, event};
+use super::event::event;
 use super::metrics::{ActionResult, Metrics};
 use super::netns;
 use super::pod::Pod;
 use super::settings::{Settings, Symptom};
 use super::step::{RepairOutcome, Step};
 use crate::diagnostics::chain;
+use crate::serve::event::{Content, Origin};
 
 #[derive(Clone)]
 pub(super) struct Actor {
@@ -161,8 +162,8 @@ impl Actor {
     async fn record(&self, broken: &Broken, reason: &str, message: &str) {
         let pod = &broken.pod;
         let node = if self.settings.node.is_empty() { &broken.node } else { &self.settings.node };
-        let source = event::EventSource { component: component(&self.settings.symptom), node };
-        let event = event(broken, source, reason, message, jiff::Timestamp::now());
+        let origin = Origin { component: component(&self.settings.symptom), host: Some(node), instance: node };
+        let event = event(broken, origin, Content { reason, message }, jiff::Timestamp::now());
         if let Err(error) = self.calls.create_event(&pod.namespace, &event).await {
             tracing::warn!(%pod, error = chain(&error), "the event cannot be created");
         }

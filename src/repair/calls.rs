@@ -7,6 +7,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
 use hyper::{Request, Response};
+use k8s_openapi::api::core::v1::Event;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
@@ -105,9 +106,9 @@ impl Calls {
         self.send(GET, Request::get(path(broken)), "application/json", &Value::Null).await
     }
 
-    pub(super) async fn create_event(&self, namespace: &str, event: &Value) -> Result<(), Error> {
+    pub(super) async fn create_event(&self, namespace: &str, event: &Event) -> Result<(), Error> {
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        self.send(CREATE_EVENT, Request::post(path), "application/json", event).await.map(drop)
+        self.send(CREATE_EVENT, Request::post(path), "application/json", &json!(event)).await.map(drop)
     }
 
     async fn send(

@@ -9,15 +9,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::api::PostParams;
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::time::timeout;
 
 use super::review::{AdmissionOutcome, Review, Verdict};
+use crate::serve::event::{self, Content, MAX_NAME, Origin};
 
 /// The reporting component of the Events.
 const COMPONENT: &str = "sidecar-injector";
@@ -28,12 +26,6 @@ const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_OWNERS: usize = 256;
 /// The capacity of the channel.
 const CAPACITY: usize = 64;
-/// The length limit of a message in bytes, as in the kubelet.
-const LONGEST: usize = 1024;
-/// The length limit of a name in Kubernetes, in bytes.
-const LONGEST_NAME: usize = 253;
-/// The timeout of a request.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The content of an Event on an owner.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +56,7 @@ pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Noti
     }
     let owner = owner(&review.object, &review.namespace)?;
     let message = format!("pod {}: {message}", review.subject());
-    Some(Notice { owner, reason, message: message[..message.floor_char_boundary(LONGEST)].to_owned() })
+    Some(Notice { owner, reason, message })
 }
 
 /// Returns the controller in a pod's owner references. Checks the texts, because the API server has not validated the
@@ -72,7 +64,7 @@ pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Noti
 fn owner(pod: &Value, namespace: &str) -> Option<ObjectReference> {
     let references = pod["metadata"]["ownerReferences"].as_array()?;
     let controller = references.iter().find(|reference| reference["controller"] == true)?;
-    let text = |key: &str| controller[key].as_str().filter(|text| (1..=LONGEST_NAME).contains(&text.len()));
+    let text = |key: &str| controller[key].as_str().filter(|text| (1..=MAX_NAME).contains(&text.len()));
     let is_label = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     // The namespace becomes part of the path of a request to the API server, so only a valid name is accepted.
     if namespace.is_empty() || namespace.len() > 63 || !is_label(namespace) {
@@ -97,15 +89,7 @@ pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<N
         if !recent.admits(&notice.owner, Instant::now()) {
             continue;
         }
-        let event = event(notice, Timestamp::now(), &instance);
-        let api = Api::<Event>::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
-        match timeout(TIMEOUT, api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => {}
-            // Another replica has already created the Event of this minute.
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
-            Ok(Err(error)) => tracing::warn!(%error, "an Event cannot be written"),
-            Err(_) => tracing::warn!("an Event cannot be written: the API server does not respond"),
-        }
+        event::create(client, &event(notice, Timestamp::now(), &instance)).await;
     }
 }
 
@@ -129,28 +113,10 @@ impl Recent {
 /// Makes an Event. All replicas give it the same name in the same minute, so that only one of them can create it.
 fn event(notice: Notice, now: Timestamp, instance: &str) -> Event {
     let Notice { owner, reason, message } = notice;
-    let name = owner.name.as_deref().unwrap_or_default();
     let uid: String = owner.uid.iter().flat_map(|uid| uid.chars()).filter(char::is_ascii_hexdigit).take(8).collect();
-    let suffix = format!(".{}.{:x}", uid.to_ascii_lowercase(), now.as_second() / 60);
-    let stem = name[..name.floor_char_boundary(LONGEST_NAME - suffix.len())].trim_end_matches(['-', '.']);
-    Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{stem}{suffix}").replace("..", ".")),
-            namespace: owner.namespace.clone(),
-            ..ObjectMeta::default()
-        },
-        involved_object: owner,
-        type_: Some("Warning".to_owned()),
-        reason: Some(reason.to_owned()),
-        message: Some(message),
-        count: Some(1),
-        first_timestamp: Some(Time(now)),
-        last_timestamp: Some(Time(now)),
-        source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
-        reporting_component: Some(COMPONENT.to_owned()),
-        reporting_instance: Some(instance.to_owned()),
-        ..Event::default()
-    }
+    let suffix = format!("{}.{:x}", uid.to_ascii_lowercase(), now.as_second() / 60);
+    let origin = Origin { component: COMPONENT, host: None, instance };
+    event::warning(owner, origin, Content { reason, message: &message }, suffix.trim_start_matches('.'), now)
 }
 
 #[cfg(test)]

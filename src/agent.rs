@@ -4,7 +4,8 @@
 //! ```text
 //! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ response ─▶ agent.sock ─ pod::agent in the plugin
 //! API server ─ token ─▶ Issued ─ install ─▶ kubeconfig ─ pod::api in the plugin
-//! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics, Verdicts
+//! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics, Verdicts, Events
+//! API server ─ watch ─▶ RuntimeClasses, and the runtime's configuration ─▶ Handlers ─▶ response
 //! ```
 //!
 //! `daemon` binds the [`Sockets`], [`serve`]s them and updates the [`Cache`] by [`watch`]. No response waits for the
@@ -12,6 +13,8 @@
 //! requests the directories of its successor's installation on `agent.sock`; one that stands by waits there for an offer ([`Handover`]).
 
 mod cache;
+pub mod events;
+pub mod handlers;
 mod handover;
 mod metrics;
 pub mod relay;
@@ -22,6 +25,7 @@ mod verdicts;
 mod watch;
 
 pub use cache::{Cache, Change, Lookup, Store};
+pub use handlers::Handlers;
 pub use handover::{Abandoned, Handover, until_abandoned};
 pub use metrics::Metrics;
 pub use relay::Sample;

@@ -100,7 +100,7 @@ pub mod annotation {
     }
 }
 
-/// Keys of the plugin's entry in a conflist: those of Istio's `PluginConfig`, and `force_iptables_binary`.
+/// Keys of the plugin's entry in a conflist: those of Istio's `PluginConfig`, `force_iptables_binary` and `refuse_sandboxes`.
 pub mod config_key {
     documented! {
         /// Level of the plugin's log; an unknown one means `info`, because a log level must not fail a pod.
@@ -117,6 +117,8 @@ pub mod config_key {
         pub const AMBIENT_ENABLED = "ambient_enabled";
         /// `legacy` or `nft`: use this implementation of iptables whatever rules the netns has; empty: detect it.
         pub const IPTABLES_BINARY = "force_iptables_binary";
+        /// `true`: ADD fails for pods in sandboxes that rules of the node's kernel do not reach (gVisor, Kata Containers).
+        pub const REFUSE_SANDBOXES = "refuse_sandboxes";
     }
 }
 
@@ -266,6 +268,8 @@ pub const NO_BACKEND: &str = "no_backend";
 pub const NOT_REDIRECTED: &str = "not_redirected";
 /// The `reason` of a log line of the plugin: CHECK found other rules than the intended ones; the message names them.
 pub const DIFFERS: &str = "differs";
+/// The `reason` of a log line of the plugin: the pod runs in a sandbox, named by the field [`SANDBOX`], that rules do not reach.
+pub const SANDBOX: &str = "sandbox";
 /// Field of a log line with the reason [`NO_BACKEND`]: what is missing, without the pod.
 pub const LACK: &str = "lack";
 /// The plugin's log file, in the run directory.

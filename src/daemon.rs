@@ -16,6 +16,7 @@ mod ports;
 mod program;
 pub mod report;
 mod run;
+mod sandboxes;
 mod scheduling;
 mod settings;
 mod sockets;

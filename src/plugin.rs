@@ -45,6 +45,12 @@ pub enum Error {
     /// An annotation of the pod is invalid.
     #[error("pod {pod} has an invalid annotation: {error}; correct the pod and create it again")]
     Annotation { pod: pod::PodName, error: redirect::Error },
+    /// The pod runs in a sandbox that the rules do not reach, and the chain entry refuses such pods.
+    #[error(
+        "pod {pod} runs in a sandbox ({sandbox}) that the rules of the node's kernel do not reach, and this node refuses such pods; \
+         use another runtime class, or create the pod without a sidecar"
+    )]
+    Sandbox { pod: pod::PodName, sandbox: String },
     /// The netns cannot be entered or read.
     #[error(transparent)]
     Netns(#[from] netns::Error),
@@ -83,6 +89,7 @@ impl Error {
             Self::Converge { error, .. } if error.is_temporary() => Code::TryAgainLater,
             Self::Lookup(_)
             | Self::Annotation { .. }
+            | Self::Sandbox { .. }
             | Self::Netns(_)
             | Self::Converge { .. }
             | Self::NotRedirected { .. } => Code::Plugin,
@@ -95,6 +102,7 @@ impl Error {
             Self::Request(_) => "request",
             Self::Lookup(_) => "lookup",
             Self::Annotation { .. } => "annotation",
+            Self::Sandbox { .. } => contract::SANDBOX,
             Self::Netns(_) => "netns",
             Self::OwnNetns(_) => "own_netns",
             Self::Converge { .. } if self.lack().is_some() => contract::NO_BACKEND,
@@ -115,7 +123,7 @@ impl Error {
     fn prevents_verification(&self) -> bool {
         match self {
             Self::Request(_) | Self::OwnNetns(_) | Self::Netns(netns::Error::Gone { .. }) => false,
-            Self::NotRedirected { .. } => false,
+            Self::NotRedirected { .. } | Self::Sandbox { .. } => false,
             Self::Lookup(_) | Self::Annotation { .. } | Self::Netns(_) | Self::Converge { .. } => true,
         }
     }

@@ -19,4 +19,4 @@ pub mod watch;
 #[cfg(all(test, feature = "daemons"))]
 pub(crate) use extract::ANNOTATIONS;
 pub use extract::{ApiPod, Error as ExtractError};
-pub use facts::{PodFacts, PodName, ProxyContainer, is_sandbox};
+pub use facts::{PodFacts, PodName, ProxyContainer, RuntimeHandler, is_sandbox};

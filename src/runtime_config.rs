@@ -1,4 +1,5 @@
-//! The directories that a container runtime's own configuration names: network configurations and plugins.
+//! What a container runtime's own configuration says: the directories of network configurations and plugins, and the handlers of
+//! RuntimeClasses.
 //!
 //! `containerd` and `crio` interpret files without I/O; `read` reads those files below a node's root, where `root` resolves links.
 //! `install` works in these directories if it is to find them, and `compare` compares them with given ones for it and for `check`.
@@ -6,13 +7,14 @@
 mod compare;
 mod containerd;
 mod crio;
+mod handlers;
 mod read;
 mod root;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use compare::{Compared, Given, compare};
+pub use handlers::{Handler, Handlers};
 pub use read::read;
 pub use root::resolve;
 
@@ -21,7 +23,7 @@ pub const CONF_DIR: &str = "/etc/cni/net.d";
 /// The default directory of plugins, of containerd and of CRI-O.
 pub const BIN_DIR: &str = "/opt/cni/bin";
 
-/// The directories that a runtime reads, by their paths on the node.
+/// The directories that a runtime reads, by their paths on the node, and its handlers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
     /// The runtime, such as `containerd of k3s`.
@@ -31,6 +33,7 @@ pub struct Directories {
     /// The directories of plugins, in the order in which the runtime searches them.
     pub bin: Named<Vec<PathBuf>>,
     pub networks: Networks,
+    pub handlers: Handlers,
 }
 
 /// Settings beside the directories that change which networks pods get.
@@ -42,17 +45,8 @@ pub struct Networks {
     pub template: Option<Named<PathBuf>>,
     /// The name of CRI-O's network (`cni_default_network`), instead of the first file.
     pub default: Option<Named<String>>,
-    /// The handlers of RuntimeClasses that have settings of their own, by their names.
-    pub handlers: BTreeMap<String, Handler>,
     /// The template from which k3s renders containerd's file when it starts.
     pub rendered_from: Option<PathBuf>,
-}
-
-/// The networks of a RuntimeClass's handler (`cni_conf_dir`, `cni_max_conf_num`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Handler {
-    pub conf: Option<Named<PathBuf>>,
-    pub max: Option<Named<i64>>,
 }
 
 /// A value and the file that sets it; no file for the runtime's default.

@@ -92,6 +92,11 @@ impl Store {
         self.pods.contains_key(pod)
     }
 
+    /// The UID of the pod of this name.
+    pub fn uid(&self, pod: &PodName) -> Option<&str> {
+        self.pods.get(pod).map(|facts| facts.uid.as_str())
+    }
+
     /// Iterates over the pods, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&PodName, &PodFacts)> {
         self.pods.iter()

@@ -5,8 +5,11 @@ use std::time::Duration;
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
 use serde::Serialize;
+use tokio::sync::mpsc::Sender;
 
 use super::cache::{Cache, Lookup};
+use super::events::Notice;
+use super::handlers::Handlers;
 use super::handover::{self, Handover};
 use super::metrics::Metrics;
 use super::verdicts::Verdicts;
@@ -31,6 +34,10 @@ pub struct Sources {
     pub installation: Installation,
     pub metrics: Metrics,
     pub verdicts: Verdicts,
+    /// The runtime handlers of the pods.
+    pub handlers: Handlers,
+    /// The writer of Events.
+    pub notices: Sender<Notice>,
     /// The offer of the sockets to an agent that stands by.
     pub handover: Handover,
     /// The log to which the plugin's lines are written.
@@ -50,13 +57,16 @@ enum Query {
 
 /// Responds to a request of the plugin, or of another agent.
 pub(super) async fn respond(request: Request, sources: &Sources, shutdown: &Shutdown) -> Response {
-    let Sources { cache, installation, metrics, handover, .. } = sources;
+    let Sources { cache, installation, metrics, handlers, handover, .. } = sources;
     let response = match parse(&request) {
         Err(invalid) => invalid.response(),
         Ok(Query::Directories) => return directories(installation.clone()).await,
         Ok(Query::Handover) => return handover.respond(shutdown).await,
         Ok(Query::Pod { pod, uid }) => {
-            let lookup = cache.lookup(&pod, uid.as_deref(), LOOKUP_LIMIT).await;
+            let mut lookup = cache.lookup(&pod, uid.as_deref(), LOOKUP_LIMIT).await;
+            if let Lookup::Hit(facts) | Lookup::Waited(facts) = &mut lookup {
+                facts.handler = handlers.of(facts).await;
+            }
             metrics.looked_up(&lookup);
             tracing::debug!(%pod, uid, result = lookup.as_str(), "pod looked up");
             of_lookup(&lookup)

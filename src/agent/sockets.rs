@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 
-use super::metrics::Metrics;
+use super::events;
 use super::relay;
 use super::response::{self, Sources};
-use super::verdicts::Verdicts;
 use crate::contract;
 use crate::serve::http::{self, Limits, Request, Response, text};
 use crate::serve::listen::{Error, Name, PrivateSocket};
-use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
 
 /// The two bound sockets. The kernel queues connections to them until [`serve`] accepts them.
@@ -89,18 +87,18 @@ impl Names {
 /// Serves both sockets until shutdown is requested.
 pub async fn serve(sockets: Sockets, sources: Sources, shutdown: Shutdown) {
     let Sockets { agent, log: lines } = sockets;
-    let Sources { metrics, verdicts, log, .. } = sources.clone();
-    let end = shutdown.clone();
+    let (end, lines_to) = (shutdown.clone(), sources.clone());
     let respond = move |request| {
         let (sources, end) = (sources.clone(), end.clone());
         async move { response::respond(request, &sources, &end).await }
     };
-    let relay = move |request: Request| std::future::ready(log_lines(&request, &log, &metrics, &verdicts));
+    let relay = move |request: Request| std::future::ready(log_lines(&request, &lines_to));
     tokio::join!(http::serve(agent, AGENT, respond, shutdown.clone()), http::serve(lines, LOG, relay, shutdown));
 }
 
 /// Logs the lines of a `POST /log`.
-fn log_lines(request: &Request, log: &Log, metrics: &Metrics, verdicts: &Verdicts) -> Response {
+fn log_lines(request: &Request, sources: &Sources) -> Response {
+    let Sources { cache, metrics, verdicts, notices, log, .. } = sources;
     if (request.method(), request.uri().path()) != (&Method::POST, "/log") {
         return text(StatusCode::NOT_FOUND, "lines require POST /log\n");
     }
@@ -114,6 +112,11 @@ fn log_lines(request: &Request, log: &Log, metrics: &Metrics, verdicts: &Verdict
     for record in &records {
         relay::sample(record).into_iter().for_each(|sample| metrics.added(sample));
         verdicts.record(record);
+        if let Some(notice) = events::notice(record, cache)
+            && notices.try_send(notice).is_err()
+        {
+            tracing::warn!("an Event is dropped, because others wait to be written");
+        }
         if relay::is_logged(record) {
             metrics.logged(record.level);
             log.record(record);

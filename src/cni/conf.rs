@@ -57,7 +57,7 @@ pub struct NetConf<'a> {
     pub settings: Settings,
 }
 
-/// The keys that the installer writes into the chain entry: Istio's `PluginConfig`, and `force_iptables_binary`.
+/// The keys that the installer writes into the chain entry: Istio's `PluginConfig`, `force_iptables_binary` and `refuse_sandboxes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `plugin_log_level`. An unknown level means `info`: a log level must not fail a pod.
@@ -74,6 +74,8 @@ pub struct Settings {
     pub ambient_enabled: bool,
     /// `force_iptables_binary`: use this implementation whatever rules the netns already has.
     pub iptables_binary: Option<IptablesBinary>,
+    /// `refuse_sandboxes`: ADD fails for pods in sandboxes that the rules do not reach.
+    pub refuse_sandboxes: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +132,7 @@ impl Settings {
             iptables_binary: IptablesBinary::named(
                 &keys.get::<String>(config_key::IPTABLES_BINARY)?.unwrap_or_default(),
             )?,
+            refuse_sandboxes: keys.get(config_key::REFUSE_SANDBOXES)?.unwrap_or_default(),
         })
     }
 }

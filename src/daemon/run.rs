@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::daemon_set::{self, Query};
 use super::decide::{Action, DaemonSetState, KeepReason, decide};
 use super::report::Reporter;
+use super::sandboxes::{self, Sandboxes};
 use super::sockets::AgentSockets;
 use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
 use super::{Error, Settings, backend, ports, successor, taint, uninstall};
@@ -60,7 +61,8 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let shutdown = signals::listen().map_err(Error::Signals)?;
     let mut registry = Registry::default();
     let (close, closed) = Shutdown::new();
-    let daemon = Daemon::new(settings, &mut registry, log, &closed);
+    let (sandboxes, reports) = sandboxes::new(settings.install.given.root.clone());
+    let daemon = Daemon::new(settings, &mut registry, log, sandboxes, &closed);
     let mut sockets = daemon.sockets();
     let is_first = !sockets.is_taken_over().await;
     if is_first {
@@ -71,7 +73,8 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let (node_ready, ready) = watch::channel(false);
     let (feed, source) = repair::source(ready);
     let feed = daemon.settings.repair.enabled.then_some(feed);
-    let server_tasks = daemon.serve(registry, feed, node_ready, &closed);
+    let mut server_tasks = daemon.serve(registry, feed, node_ready, &closed);
+    server_tasks.spawn(until(&closed, reports.run(daemon.client.clone(), daemon.settings.node.clone())));
     let (stop, stopped) = Shutdown::new();
     let repair_tasks = daemon.repair(source, &stopped);
     let was_active = daemon.alternate(&mut sockets, is_first, &shutdown).await;
@@ -115,6 +118,7 @@ struct Daemon {
     metrics: Metrics,
     /// Builds the reports for the status page.
     reporter: Arc<Reporter>,
+    sandboxes: Sandboxes,
 }
 
 /// The metrics of the modules.
@@ -125,7 +129,7 @@ struct Metrics {
 }
 
 impl Daemon {
-    fn new(mut settings: Settings, registry: &mut Registry, log: Log, closed: &Shutdown) -> Self {
+    fn new(mut settings: Settings, registry: &mut Registry, log: Log, sandboxes: Sandboxes, closed: &Shutdown) -> Self {
         let located = Located::at_start(Arc::make_mut(&mut settings.install));
         let readiness = Readiness::awaiting(&[INSTALL]);
         readiness.missing(AGENT, "this node's pods have not been listed yet");
@@ -165,6 +169,7 @@ impl Daemon {
             settings,
             metrics: Metrics { install, repair, agent: agent::Metrics::new(registry) },
             reporter,
+            sandboxes,
         }
     }
 
@@ -301,6 +306,8 @@ impl Daemon {
             installation: Installation::new(self.settings.install.clone(), self.status.subscribe()),
             metrics: self.metrics.agent.clone(),
             verdicts: self.reporter.verdicts.clone(),
+            handlers: self.sandboxes.handlers.clone(),
+            notices: self.sandboxes.notices.clone(),
             handover: Handover::default(),
             log: self.reporter.log.clone(),
         };

@@ -96,6 +96,9 @@ pub struct Flags {
     /// The iptables implementation, `legacy` or `nft`. Empty: detected for each pod.
     #[arg(long, env = "FORCE_IPTABLES_BINARY", default_value = "", value_parser = ["", "legacy", "nft"])]
     force_iptables_binary: String,
+    /// Let ADD fail for pods in sandboxes that rules of the node's kernel do not reach (gVisor, Kata Containers).
+    #[arg(long, env = "REFUSE_SANDBOXES", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    refuse_sandboxes: bool,
     /// The protocol of the API server.
     #[arg(long, env = "KUBERNETES_SERVICE_PROTOCOL", default_value = "https", hide = true)]
     kubernetes_service_protocol: String,
@@ -196,6 +199,7 @@ impl Flags {
                 native_nftables: self.native_nftables,
                 ambient_detection_retry: self.ignored.enable_ambient_detection_retry,
                 iptables_binary: non_empty(&self.force_iptables_binary),
+                refuse_sandboxes: self.refuse_sandboxes,
             },
         }
     }

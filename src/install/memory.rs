@@ -45,6 +45,7 @@ pub(crate) fn settings(conf: usize, bin: usize) -> Settings {
             native_nftables: false,
             ambient_detection_retry: false,
             iptables_binary: None,
+            refuse_sandboxes: false,
         },
     }
 }

@@ -103,6 +103,8 @@ pub struct Entry {
     pub ambient_detection_retry: bool,
     /// `force_iptables_binary`
     pub iptables_binary: Option<String>,
+    /// `refuse_sandboxes`
+    pub refuse_sandboxes: bool,
 }
 
 impl Given {
@@ -161,6 +163,8 @@ struct Keys<'a> {
     enable_ambient_detection_retry: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     force_iptables_binary: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refuse_sandboxes: Option<bool>,
     capabilities: Value,
 }
 
@@ -192,6 +196,8 @@ impl Entry {
             native_nftables: self.native_nftables,
             enable_ambient_detection_retry: self.ambient_detection_retry,
             force_iptables_binary: self.iptables_binary.as_deref(),
+            // Istio's entry has no such key, so the default is not written.
+            refuse_sandboxes: self.refuse_sandboxes.then_some(true),
             capabilities: json!({ contract::POD_ANNOTATIONS_CAPABILITY: true }),
         };
         // Strings, booleans and lists of them can always be serialized.
@@ -214,6 +220,7 @@ mod tests {
             native_nftables: true,
             ambient_detection_retry: false,
             iptables_binary: Some("legacy".to_owned()),
+            refuse_sandboxes: true,
         }
     }
 
@@ -224,7 +231,7 @@ mod tests {
         assert_eq!(read.exclude_namespaces, ["kube-system"]);
         assert_eq!(read.agent_namespace.as_deref(), Some("istio-system"));
         assert_eq!(read.run_dir, PathBuf::from("/var/run/istio-cni"));
-        assert!(read.native_nftables && read.iptables_binary.is_some(), "{read:?}");
+        assert!(read.native_nftables && read.iptables_binary.is_some() && read.refuse_sandboxes, "{read:?}");
     }
 
     #[test]
@@ -233,7 +240,7 @@ mod tests {
         let keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "cniVersion name type ipam dns plugin_log_level cni_agent_run_dir ambient_enabled \
                         enablement_selectors exclude_namespaces pod_namespace native_nftables \
-                        enable_ambient_detection_retry force_iptables_binary capabilities";
+                        enable_ambient_detection_retry force_iptables_binary refuse_sandboxes capabilities";
         assert_eq!(keys, expected.split_whitespace().collect::<Vec<_>>());
         let none = Entry { exclude_namespaces: Vec::new(), ..entry() };
         assert!(none.chained().contains("\"exclude_namespaces\": null"), "{}", none.chained());

@@ -1,6 +1,7 @@
 //! The implementations of ADD, CHECK, STATUS and DEL.
 
 use std::io::Read;
+use std::path::Path;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
@@ -10,8 +11,8 @@ use crate::converge::{self, Checked, Desired, OnDifference, View};
 use crate::diagnostics::{Documented as _, Level};
 use crate::netfilter::Forced;
 use crate::netns::Netns;
-use crate::pod::lookup::{Lookup, LookupBudget};
-use crate::pod::{PodName, is_sandbox};
+use crate::pod::lookup::{Found, Lookup, LookupBudget};
+use crate::pod::{PodFacts, PodName};
 
 /// The result of ADD or CHECK for a pod.
 enum Done<T> {
@@ -25,8 +26,15 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     log.label("cmd", "ADD");
     // This precedes all changes, because a pod must not be changed if its runtime cannot read the reply.
     let reply = reply::add(conf)?;
-    let options = options(conf, OnDifference::Reconcile);
-    let done = visit(target, conf, log, options, LookupBudget::default(), |view, desired| view.apply(desired))?;
+    let visit = Visit {
+        options: options(conf, OnDifference::Reconcile),
+        budget: LookupBudget::default(),
+        on_sandbox: match conf.settings.refuse_sandboxes {
+            true => OnSandbox::Refuse,
+            false => OnSandbox::Report,
+        },
+    };
+    let done = visit.run(target, conf, log, |view, desired| view.apply(desired))?;
     match done {
         Done::Skipped(reason) => skipped(reason, log),
         Done::Visited(_, outcome) => {
@@ -57,8 +65,12 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
 /// the rules, another program may have added its own. Neither is a pod about which nothing can be learnt.
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
-    let options = options(conf, OnDifference::Refuse);
-    match visit(target, conf, log, options, LookupBudget::CHECK, |view, desired| view.check(desired)) {
+    let visit = Visit {
+        options: options(conf, OnDifference::Refuse),
+        budget: LookupBudget::CHECK,
+        on_sandbox: OnSandbox::Ignore,
+    };
+    match visit.run(target, conf, log, |view, desired| view.check(desired)) {
         Ok(Done::Skipped(reason)) => skipped(reason, log),
         Ok(Done::Visited(pod, Checked { missing, .. })) if !missing.is_empty() => {
             return Err(Error::NotRedirected { pod, missing: converge::list(&missing) });
@@ -138,62 +150,96 @@ pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
     Ok(String::new())
 }
 
-/// Determines the pod and, if it needs redirection, calls `act` with the view of its netns.
-///
-/// While the agent looks the pod up, the main thread enters the netns and reads it. The thread returns to the node's
-/// netns only to query the API server.
-fn visit<T>(
-    target: &Target,
-    conf: &NetConf<'_>,
-    log: &mut Log,
+/// How a verb visits a pod's netns.
+struct Visit {
     options: converge::Options,
     budget: LookupBudget,
-    act: impl FnOnce(View, Desired<'_>) -> Result<T, converge::Error>,
-) -> Result<Done<T>, Error> {
-    let args = &target.pod;
-    if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
-        log.label("pod", format!("{namespace}/{name}"));
-    }
-    if let Some(uid) = &args.uid {
-        log.label("uid", uid.as_str());
-    }
-    let pod = match verdict::before_lookup(args, conf) {
-        Early::Skip(reason) => return Ok(Done::Skipped(reason)),
-        Early::Lookup(pod) => pod,
-    };
-    let lookup = Lookup::start(&conf.settings.run_dir, &pod, args.uid.as_deref(), budget);
-    let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
-    if !target.netns_override && netns.is_same(&own)? {
-        return Err(Error::OwnNetns(target.netns.clone()));
-    }
-    netns.join()?;
-    let mut view = View::take(options);
-    let found = match lookup.response() {
-        Ok(found) => found,
-        Err(lookup) => {
-            own.join()?;
-            let found = lookup.fall_back_to_api().map_err(|error| Error::Lookup(Box::new(error)))?;
-            netns.join()?;
-            view = View::take(options);
-            found
+    on_sandbox: OnSandbox,
+}
+
+type ViewResult = Result<View, converge::Error>;
+
+/// What a verb does about a pod in a sandbox that the rules do not reach.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnSandbox {
+    Ignore,
+    /// The agent writes an event on the pod.
+    Report,
+    Refuse,
+}
+
+impl Visit {
+    /// Determines the pod and, if it needs redirection, calls `act` with the view of its netns, which the thread has entered.
+    fn run<T>(
+        self,
+        target: &Target,
+        conf: &NetConf<'_>,
+        log: &mut Log,
+        act: impl FnOnce(View, Desired<'_>) -> Result<T, converge::Error>,
+    ) -> Result<Done<T>, Error> {
+        let args = &target.pod;
+        if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
+            log.label("pod", format!("{namespace}/{name}"));
         }
-    };
-    log.label("source", found.source.to_string());
-    let (redirect, warnings) = match verdict::of_pod(&found.facts) {
-        Err(error) => return Err(Error::Annotation { pod, error }),
-        Ok(Verdict::Skip(reason)) => return Ok(Done::Skipped(reason)),
-        Ok(Verdict::Redirect { redirect, warnings }) => (redirect, warnings),
-    };
-    if let Some(class) = found.facts.runtime_class.as_deref().filter(|class| is_sandbox(class)) {
-        let fields = [("runtime_class", class.into())];
-        log.line(Level::Warn, "the sandbox of this runtime class may ignore the rules of the node's kernel", &fields);
+        if let Some(uid) = &args.uid {
+            log.label("uid", uid.as_str());
+        }
+        let pod = match verdict::before_lookup(args, conf) {
+            Early::Skip(reason) => return Ok(Done::Skipped(reason)),
+            Early::Lookup(pod) => pod,
+        };
+        let (found, view) = self.look_up(target, &conf.settings.run_dir, &pod)?;
+        log.label("source", found.source.to_string());
+        let redirect = match verdict::of_pod(&found.facts) {
+            Err(error) => return Err(Error::Annotation { pod, error }),
+            Ok(Verdict::Skip(reason)) => return Ok(Done::Skipped(reason)),
+            Ok(Verdict::Redirect { redirect, warnings }) => {
+                for warning in warnings {
+                    log.line(Level::Warn, "invalid value ignored", &[("warning", warning.to_string().into())]);
+                }
+                redirect
+            }
+        };
+        self.on_sandbox.check(&pod, &found.facts, log)?;
+        match view.and_then(|view| act(view, Desired::Sidecar(&redirect))) {
+            Ok(done) => Ok(Done::Visited(pod, done)),
+            Err(error) => Err(Error::Converge { pod, error }),
+        }
     }
-    for warning in warnings {
-        log.line(Level::Warn, "invalid value ignored", &[("warning", warning.to_string().into())]);
+
+    /// Looks the pod up, and enters its netns and reads it meanwhile. The thread returns to the node's netns only to query the API
+    /// server.
+    fn look_up(&self, target: &Target, run_dir: &Path, pod: &PodName) -> Result<(Found, ViewResult), Error> {
+        let lookup = Lookup::start(run_dir, pod, target.pod.uid.as_deref(), self.budget);
+        let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
+        if !target.netns_override && netns.is_same(&own)? {
+            return Err(Error::OwnNetns(target.netns.clone()));
+        }
+        netns.join()?;
+        let view = View::take(self.options);
+        match lookup.response() {
+            Ok(found) => Ok((found, view)),
+            Err(lookup) => {
+                own.join()?;
+                let found = lookup.fall_back_to_api().map_err(|error| Error::Lookup(Box::new(error)))?;
+                netns.join()?;
+                Ok((found, View::take(self.options)))
+            }
+        }
     }
-    match view.and_then(|view| act(view, Desired::Sidecar(&redirect))) {
-        Ok(done) => Ok(Done::Visited(pod, done)),
-        Err(error) => Err(Error::Converge { pod, error }),
+}
+
+impl OnSandbox {
+    fn check(self, pod: &PodName, facts: &PodFacts, log: &mut Log) -> Result<(), Error> {
+        let Some(sandbox) = facts.sandbox().filter(|_| self != Self::Ignore) else { return Ok(()) };
+        let pod = pod.clone();
+        if self == Self::Refuse {
+            return Err(Error::Sandbox { pod, sandbox });
+        }
+        // Whatever the log level, the agent gets the line and writes an Event.
+        let fields = [("reason", contract::SANDBOX.into()), (contract::SANDBOX, sandbox.into())];
+        log.verdict(Level::Warn, "the pod runs in a sandbox that the rules of the node's kernel do not reach", &fields);
+        Ok(())
     }
 }
 

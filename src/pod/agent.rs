@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_millis(50);
 /// The agent's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
-    Known(PodFacts),
+    Known(Box<PodFacts>),
     Unknown,
 }
 
@@ -100,7 +100,7 @@ impl Pending {
         let (path, response) = self.receive()?;
         match response.status {
             200 => serde_json::from_slice(&response.body)
-                .map(Response::Known)
+                .map(|facts| Response::Known(Box::new(facts)))
                 .map_err(|error| Error::Facts { path, error }),
             404 => Ok(Response::Unknown),
             status => Err(Error::Status { path, status, message: http::excerpt(&response.body) }),

@@ -107,6 +107,7 @@ impl ApiPod {
             inject_label: metadata.labels.into_values().next(),
             has_init: containers().any(|c| c.name == container::INIT),
             runtime_class: spec.runtime_class_name.clone().filter(|class| !class.is_empty()),
+            handler: None,
             proxy: proxy.map(Container::facts).transpose()?,
         })
     }
@@ -268,6 +269,7 @@ mod tests {
             inject_label: Some("true".into()),
             has_init: false,
             runtime_class: Some("kata".into()),
+            handler: None,
             proxy: Some(ProxyContainer {
                 env: BTreeMap::from([(proxy_env::DNS_CAPTURE.into(), "true".into())]),
                 proxy_type: Some("sidecar".into()),

@@ -37,17 +37,51 @@ pub struct PodFacts {
     /// `spec.runtimeClassName`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<String>,
+    /// The pod's runtime handler, as far as the agent knows it; the API fallback does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handler: Option<RuntimeHandler>,
     /// The `istio-proxy` container, among the containers or the init containers (native sidecar).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyContainer>,
 }
 
-/// The words in handlers and names of runtime classes by which a sandbox is known; digits may follow.
-const SANDBOXES: [&str; 4] = ["gvisor", "runsc", "kata", "katacontainers"];
+/// The handler of a runtime class, or of pods without one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeHandler {
+    pub name: String,
+    /// Whether rules of the node's kernel do not reach its pods.
+    pub is_sandbox: bool,
+    /// The value of the runtime's configuration that decides so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+}
 
-/// Whether a runtime class is that of a sandbox with a kernel or a network stack of its own, gVisor or Kata Containers,
-/// which rules of the node's kernel do not reach. A word decides: of the handler in the RuntimeClass, or of the name of the
-/// class where the RuntimeClass is not known.
+impl PodFacts {
+    /// Describes the sandbox in which the pod runs; `None` if rules of the node's kernel reach the pod. The name of the runtime class
+    /// decides if the handler is not known.
+    pub fn sandbox(&self) -> Option<String> {
+        match (&self.handler, &self.runtime_class) {
+            (Some(handler), _) => handler.is_sandbox.then(|| handler.to_string()),
+            (None, Some(class)) => is_sandbox(class).then(|| format!("runtime class {class}")),
+            (None, None) => None,
+        }
+    }
+}
+
+impl fmt::Display for RuntimeHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "runtime handler {}", self.name)?;
+        self.program.iter().try_for_each(|program| write!(f, " ({program})"))
+    }
+}
+
+/// The words in handlers and names of runtime classes by which a sandbox is known; digits may follow.
+const SANDBOXES: [&str; 5] = ["gvisor", "runsc", "kata", "katacontainers", "firecracker"];
+
+/// Whether a runtime class is that of a sandbox with a kernel or a network stack of its own, such as gVisor and Kata Containers,
+/// which rules of the node's kernel do not reach. A word decides: of the runtime's program, of the handler in the RuntimeClass where
+/// the program is not known, or of the name of the class where neither is.
 pub fn is_sandbox(handler_or_class: &str) -> bool {
     let text = handler_or_class.to_ascii_lowercase();
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -70,4 +104,31 @@ pub struct ProxyContainer {
     /// `securityContext.runAsGroup` of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as_group: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handler_decides_whether_a_pod_is_sandboxed_before_the_class() {
+        let handler = |name: &str, is_sandbox, program: Option<&str>| {
+            Some(RuntimeHandler { name: name.into(), is_sandbox, program: program.map(Into::into) })
+        };
+        for (class, handler, expected) in [
+            (None, None, None),
+            (Some("kata"), None, Some("runtime class kata")),
+            (Some("nvidia"), None, None),
+            (Some("kata"), handler("runc", false, None), None),
+            (Some("secure"), handler("runsc", true, None), Some("runtime handler runsc")),
+            (
+                None,
+                handler("k", true, Some("io.containerd.kata.v2")),
+                Some("runtime handler k (io.containerd.kata.v2)"),
+            ),
+        ] {
+            let facts = PodFacts { runtime_class: class.map(Into::into), handler, ..PodFacts::default() };
+            assert_eq!(facts.sandbox().as_deref(), expected, "{facts:?}");
+        }
+    }
 }

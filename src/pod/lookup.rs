@@ -219,7 +219,7 @@ impl NoAgentFacts<'_> {
 
 fn facts_of(request: Result<agent::Pending, agent::Error>, uid: Option<&str>) -> Result<PodFacts, AgentMiss> {
     match request.and_then(agent::Pending::response).map_err(AgentMiss::Failed)? {
-        agent::Response::Known(facts) if has_uid(&facts, uid) => Ok(facts),
+        agent::Response::Known(facts) if has_uid(&facts, uid) => Ok(*facts),
         agent::Response::Known(facts) => Err(AgentMiss::OtherUid(facts.uid)),
         agent::Response::Unknown => Err(AgentMiss::Unknown),
     }

@@ -28,7 +28,7 @@ pub struct Compared {
 /// Compares the given directories with those of the runtimes of the node whose root is mounted at `root`.
 pub fn compare(root: &Path, conf: Given<'_>, bin: Given<'_>) -> Vec<Result<Compared, Error>> {
     let elsewhere = |read: &Directories| {
-        let dirs = read.networks.handlers.iter().filter_map(|(name, of)| Some((name, &of.conf.as_ref()?.value)));
+        let dirs = read.handlers.by_name.iter().filter_map(|(name, of)| Some((name, &of.conf.as_ref()?.value)));
         dirs.filter(|(_, dir)| !conf.is(dir, root)).map(|(name, _)| name.clone()).collect()
     };
     let compared = |read: Directories| Compared {

@@ -3,7 +3,7 @@
 //! containerd 1 replaces the whole section of a plugin by that of a later file; containerd 2 merges the keys. The
 //! configuration does not tell which of them reads it, so where the results differ, both are returned.
 
-use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Named, Networks};
+use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Handlers, Named, Networks};
 
 /// The section of the CRI plugin in version 1.
 const V1: [&str; 2] = ["plugins", "cri"];
@@ -21,7 +21,9 @@ pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Vec<Directori
         ..=1 => Ok(vec![replaced(runtime, files, V1)?]),
         2 => {
             let (first, second) = (replaced(runtime, files, V2)?, merged(runtime, files, &[V3, V2])?);
-            let compared = |of: &Directories| (of.conf.value.clone(), of.bin.value.clone(), of.networks.clone());
+            let compared = |of: &Directories| {
+                (of.conf.value.clone(), of.bin.value.clone(), of.networks.clone(), of.handlers.clone())
+            };
             if compared(&first) == compared(&second) {
                 return Ok(vec![second]);
             }
@@ -54,9 +56,9 @@ fn replaced(runtime: &str, files: &[File], plugin: [&str; 2]) -> Result<Director
 fn merged(runtime: &str, files: &[File], plugins: &[[&str; 2]]) -> Result<Directories, Error> {
     let mut conf = Named::default(CONF_DIR.into());
     let (mut single, mut several) = (None, None);
-    let mut networks = Networks::default();
+    let (mut networks, mut handlers) = (Networks::default(), Handlers::default());
     for (file, [top, plugin]) in plugins.iter().flat_map(|plugin| files.iter().map(move |file| (file, plugin))) {
-        handlers(&mut networks, file, &[top, plugin, "containerd", "runtimes"])?;
+        read_handlers(&mut handlers, file, &[top, plugin, "containerd"])?;
         let Some(cni) = file.section(&[top, plugin, "cni"]) else { continue };
         if let Some(dir) = file.text(cni, "conf_dir")? {
             conf = Named::by(file, dir.into());
@@ -75,24 +77,29 @@ fn merged(runtime: &str, files: &[File], plugins: &[[&str; 2]]) -> Result<Direct
         }
     }
     let bin = single.or(several).unwrap_or_else(|| Named::default(vec![BIN_DIR.into()]));
-    Ok(Directories { runtime: runtime.to_owned(), conf, bin, networks })
+    Ok(Directories { runtime: runtime.to_owned(), conf, bin, networks, handlers })
 }
 
-/// Reads the settings of the handlers in a section; a later file's key replaces an earlier one's.
-fn handlers(networks: &mut Networks, file: &File, section: &[&str]) -> Result<(), Error> {
-    let tables = file.section(section).into_iter().flatten();
+/// Reads the handlers in the section `containerd` of a plugin; a later file's key replaces an earlier one's.
+fn read_handlers(handlers: &mut Handlers, file: &File, section: &[&str]) -> Result<(), Error> {
+    let Some(table) = file.section(section) else { return Ok(()) };
+    if let Some(name) = file.text(table, "default_runtime_name")? {
+        handlers.default = Some(Named::by(file, name));
+    }
+    let tables = table.get("runtimes").and_then(toml::Value::as_table).into_iter().flatten();
     for (name, table) in tables.filter_map(|(name, value)| Some((name, value.as_table()?))) {
-        let (conf, max) = (file.text(table, "cni_conf_dir")?, file.integer(table, "cni_max_conf_num")?);
-        if conf.is_none() && max.is_none() {
-            continue;
-        }
-        let handler = networks.handlers.entry(name.clone()).or_default();
-        if let Some(conf) = conf {
+        let handler = handlers.by_name.entry(name.clone()).or_default();
+        if let Some(conf) = file.text(table, "cni_conf_dir")? {
             // An empty path stands for the directory of all pods.
             handler.conf = Some(conf).filter(|dir| !dir.is_empty()).map(|dir| Named::by(file, dir.into()));
         }
-        if let Some(max) = max {
+        if let Some(max) = file.integer(table, "cni_max_conf_num")? {
             handler.max = Some(Named::by(file, max));
+        }
+        let options = table.get("options").and_then(toml::Value::as_table);
+        for (table, key) in [(Some(table), "runtime_type"), (Some(table), "runtime_path"), (options, "BinaryName")] {
+            let value = table.map(|table| file.text(table, key)).transpose()?.flatten();
+            handler.programs.extend(value.map(|value| (key, Named::by(file, value))));
         }
     }
     Ok(())
@@ -144,20 +151,26 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_change_a_pods_networks_are_read() {
+    fn settings_of_networks_and_handlers_are_read() {
         let main = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nmax_conf_num = 0\nconf_template = '/t'\n\
+                    [plugins.'io.containerd.grpc.v1.cri'.containerd]\ndefault_runtime_name = 'kata'\n\
                     [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\ncni_conf_dir = '/kata'\ncni_max_conf_num = 3\n\
-                    [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'x'\n";
+                    runtime_type = 'io.containerd.kata.v2'\n\
+                    [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.run]\nruntime_type = 'io.containerd.runc.v2'\n\
+                    [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.run.options]\nBinaryName = 'runsc'\n";
         let import = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\ncni_conf_dir = ''\n";
         let file = |text: &str| File::parse("/c".into(), text.as_bytes()).unwrap();
-        let alone = directories("containerd", &[file(main)]).unwrap().remove(0).networks;
-        assert_eq!(alone.max.unwrap().value, 0);
-        assert_eq!(alone.template.unwrap().value, std::path::Path::new("/t"));
-        let kata = &alone.handlers["kata"];
+        let Directories { networks, handlers, .. } = directories("containerd", &[file(main)]).unwrap().remove(0);
+        assert_eq!(networks.max.unwrap().value, 0);
+        assert_eq!(networks.template.unwrap().value, std::path::Path::new("/t"));
+        let kata = &handlers.by_name["kata"];
         assert_eq!((kata.conf.clone().unwrap().value, kata.max.clone().unwrap().value), ("/kata".into(), 3));
-        assert_eq!(alone.handlers.len(), 1, "runc has no settings of its own");
+        let sandbox = |name: &str| handlers.by_name[name].sandbox().map(|found| found.value.clone());
+        assert_eq!(sandbox("kata").as_deref(), Some("io.containerd.kata.v2"));
+        assert_eq!(sandbox("run").as_deref(), Some("runsc"));
+        assert_eq!(handlers.default.unwrap().value, "kata");
         let both = directories("containerd", &[file(main), file(import)]).unwrap();
-        assert_eq!(both.last().unwrap().networks.handlers["kata"].conf, None);
+        assert_eq!(both.last().unwrap().handlers.by_name["kata"].conf, None);
         let wrong = file("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nmax_conf_num = '1'\n");
         let error = directories("containerd", &[wrong]).unwrap_err().to_string();
         assert_eq!(error, "/c: max_conf_num is string, not an integer");

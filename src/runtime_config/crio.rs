@@ -1,13 +1,14 @@
 //! CRI-O's configuration: `crio.conf`, then the drop-ins by name; a later file's key replaces an earlier one's.
 
-use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Named, Networks};
+use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Handler, Handlers, Named, Networks};
 
 /// The directories that CRI-O reads with these files.
 pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Directories, Error> {
     let mut conf = Named::default(CONF_DIR.into());
     let mut bin = Named::default(vec![BIN_DIR.into()]);
-    let (mut deprecated, mut networks) = (None, Networks::default());
+    let (mut deprecated, mut networks, mut handlers) = (None, Networks::default(), Handlers::default());
     for file in files {
+        read_handlers(&mut handlers, file)?;
         let Some(network) = file.section(&["crio", "network"]) else { continue };
         if let Some(dir) = file.text(network, "network_dir")? {
             conf = Named::by(file, dir.into());
@@ -27,7 +28,25 @@ pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Directories, 
         bin.value.push(dir.into());
         bin.file.get_or_insert_with(|| file.path.clone());
     }
-    Ok(Directories { runtime: runtime.to_owned(), conf, bin, networks })
+    Ok(Directories { runtime: runtime.to_owned(), conf, bin, networks, handlers })
+}
+
+/// Reads the handlers; a later file's table replaces an earlier one's.
+fn read_handlers(handlers: &mut Handlers, file: &File) -> Result<(), Error> {
+    let Some(table) = file.section(&["crio", "runtime"]) else { return Ok(()) };
+    if let Some(name) = file.text(table, "default_runtime")? {
+        handlers.default = Some(name).filter(|name| !name.is_empty()).map(|name| Named::by(file, name));
+    }
+    let tables = table.get("runtimes").and_then(toml::Value::as_table).into_iter().flatten();
+    for (name, table) in tables.filter_map(|(name, value)| Some((name, value.as_table()?))) {
+        let mut handler = Handler::default();
+        for key in ["runtime_type", "runtime_path"] {
+            let value = file.text(table, key)?.filter(|value| !value.is_empty());
+            handler.programs.extend(value.map(|value| (key, Named::by(file, value))));
+        }
+        handlers.by_name.insert(name.clone(), handler);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -54,6 +73,20 @@ mod tests {
         let named = file("/etc/crio/crio.conf.d/20.conf", "[crio.network]\ncni_default_network = 'pods'\n");
         let found = directories("CRI-O", std::slice::from_ref(&named)).unwrap();
         assert_eq!(found.networks.default, Some(Named::by(&named, "pods".to_owned())));
+    }
+
+    #[test]
+    fn a_later_files_handler_replaces_an_earlier_one() {
+        let file = |text: &str| File::parse("/c".into(), text.as_bytes()).unwrap();
+        let main =
+            file("[crio.runtime]\ndefault_runtime = 'crun'\n[crio.runtime.runtimes.kata]\nruntime_type = 'vm'\n");
+        let drop_in =
+            file("[crio.runtime]\ndefault_runtime = 'kata'\n[crio.runtime.runtimes.kata]\nruntime_path = '/r'\n");
+        let handlers = |files: &[File]| directories("CRI-O", files).unwrap().handlers;
+        let alone = handlers(std::slice::from_ref(&main));
+        assert_eq!(alone.by_name["kata"].sandbox().unwrap().value, "vm");
+        let both = handlers(&[main, drop_in]);
+        assert_eq!((both.by_name["kata"].sandbox(), both.default.unwrap().value.as_str()), (None, "kata"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod mounts;
 mod readiness;
 mod relocation;
 mod repair;
+mod sandbox;
 mod shutdown;
 mod sockets;
 mod status;

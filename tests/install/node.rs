@@ -77,6 +77,7 @@ impl Node {
                 native_nftables: false,
                 ambient_detection_retry: false,
                 iptables_binary: None,
+                refuse_sandboxes: false,
             },
         }
     }

@@ -49,6 +49,9 @@ pub(crate) fn of_the_chart() {
     assert!(given.conf.is_auto && given.bin.is_auto && given.root() == Path::new("/host/root"), "{given:?}");
     let given = understood(&Agent::of(&AGENT.render(&[r#"runtimeConfigDirs=["/etc/crio"]"#]))).install.given.clone();
     assert!(!given.is_auto() && given.conf.on_node == Some("/etc/cni/net.d".into()), "{given:?}");
+    for (value, refuses) in [("refuseSandboxes=true", true), ("refuseSandboxes=false", false)] {
+        assert_eq!(understood(&Agent::of(&AGENT.render(&[value]))).install.entry.refuse_sandboxes, refuses, "{value}");
+    }
     for platform in PLATFORMS {
         understood(&Agent::of(&AGENT.render(&[&format!("global.platform={:?}", platform.name)])));
     }

@@ -32,10 +32,6 @@ impl Wanted {
     fn evicts(self) -> bool {
         self.mode.ends_with("evict")
     }
-
-    fn acts(self) -> bool {
-        !matches!(self.mode, "" | "observe")
-    }
 }
 
 /// A right, the settings that need it, and its reason.
@@ -61,7 +57,7 @@ const MOUNTS: [Reason<Wanted>; 8] = [
 ];
 
 /// RBAC rules in the format of [`rules`], each with the settings that need it.
-const RULES: [Reason<Wanted>; 14] = [
+const RULES: [Reason<Wanted>; 16] = [
     (
         "cluster /pods get",
         |_| true,
@@ -73,7 +69,9 @@ const RULES: [Reason<Wanted>; 14] = [
     ("cluster /nodes patch", |w| w.taint, "removal of the startup taint"),
     ("kube-system apps/daemonsets[istio-cni-node] get", |_| true, "distinguishes an upgrade from a removal"),
     ("kube-system /serviceaccounts/token[istio-cni-plugin] create", |_| true, "the token in the plugin's kubeconfig"),
-    ("cluster /events create", Wanted::acts, "events about actions on pods"),
+    ("cluster /events create", |_| true, "events about pods in sandboxes, and about actions on pods"),
+    ("cluster node.k8s.io/runtimeclasses list", |_| true, "whether a pod's handler is that of a sandbox"),
+    ("cluster node.k8s.io/runtimeclasses watch", |_| true, "changes of the same objects"),
     ("cluster /pods/eviction create", Wanted::evicts, "mode evict, and the fallback of in-place repair"),
     ("cluster /pods delete", |w| w.mode == "delete", "mode delete"),
     ("cluster /pods/status patch", |w| w.mode == "label", "mode label"),

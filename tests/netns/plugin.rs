@@ -248,11 +248,23 @@ fn dual_stack() {
 }
 
 fn sandbox() {
-    for (class, is_sandbox) in [("kata-qemu", true), ("runc", false)] {
+    let kata = json!({ "name": "k", "isSandbox": true, "program": "io.containerd.kata.v2" });
+    for (class, handler, sandbox) in [
+        ("kata-qemu", Value::Null, Some("runtime class kata-qemu")),
+        ("runc", Value::Null, None),
+        ("kata-qemu", json!({ "name": "runc", "isSandbox": false }), None),
+        ("secure", kata, Some("runtime handler k (io.containerd.kata.v2)")),
+    ] {
         let mut facts = injected(&json!({}), &json!({}));
-        facts["runtimeClass"] = class.into();
-        let reply = Pod::new(&["10.9.0.2/24"]).facts(&facts).call("ADD", &json!({}));
-        assert_eq!((reply.code, reply.stderr.contains(r#""runtime_class":"kata-qemu""#)), (0, is_sandbox), "{reply:?}");
+        (facts["runtimeClass"], facts["handler"]) = (class.into(), handler);
+        let pod = Pod::new(&["10.9.0.2/24"]).facts(&facts);
+        let refused = pod.call("ADD", &json!({ "refuse_sandboxes": true }));
+        let reply = pod.call("ADD", &json!({}));
+        let told = |reply: &Reply| sandbox.is_some_and(|sandbox| reply.stderr.contains(sandbox));
+        assert_eq!((reply.code, told(&reply)), (0, sandbox.is_some()), "{reply:?}");
+        assert_eq!((refused.code != 0, told(&refused)), (sandbox.is_some(), sandbox.is_some()), "{refused:?}");
+        let checked = pod.call("CHECK", &json!({ "refuse_sandboxes": true }));
+        assert_eq!((checked.code, told(&checked)), (0, false), "{checked:?}");
     }
 }
 

@@ -39,6 +39,7 @@ fn compared(is_conf: bool, is_bin: bool) -> Compared {
         conf: runtime_config::Named { value: "/x/net.d".into(), file },
         bin: runtime_config::Named { value: vec!["/x/bin".into(), "/y".into()], file: None },
         networks: runtime_config::Networks::default(),
+        handlers: runtime_config::Handlers::default(),
     };
     Compared { read, is_conf, is_bin, elsewhere: Vec::new() }
 }

@@ -27,6 +27,7 @@ fn only_the_name_is_required() {
         native_nftables: false,
         ambient_enabled: false,
         iptables_binary: None,
+        refuse_sandboxes: false,
     };
     assert_eq!(conf.settings, defaults);
 }
@@ -37,7 +38,7 @@ fn the_installers_keys_are_read() {
         r#"{"cniVersion":"1.0.0","name":"k8s-pod-network","type":"istio-cni","plugin_log_level":"debug",
             "cni_agent_run_dir":"/run/x","ambient_enabled":false,"enablement_selectors":[],
             "exclude_namespaces":["kube-system","istio-system"],"pod_namespace":"istio-system","native_nftables":true,
-            "enable_ambient_detection_retry":false,"force_iptables_binary":"legacy",
+            "enable_ambient_detection_retry":false,"force_iptables_binary":"legacy","refuse_sandboxes":true,
             "kubernetes":{"cni_bin_dir":"/opt"},"capabilities":{"dns":true}}"#,
     );
     assert_eq!(conf.version, Version::V1_0_0);
@@ -49,6 +50,7 @@ fn the_installers_keys_are_read() {
         native_nftables: true,
         ambient_enabled: false,
         iptables_binary: Some(IptablesBinary::Legacy),
+        refuse_sandboxes: true,
     };
     assert_eq!(conf.settings, expected);
 }
@@ -88,6 +90,7 @@ fn a_key_of_another_type_is_named() {
         ("native_nftables", r#""true""#),
         ("ambient_enabled", "1"),
         ("force_iptables_binary", "true"),
+        ("refuse_sandboxes", r#""yes""#),
     ] {
         let (code, message) = failure(&format!(r#"{{"name":"n","{key}":{value}}}"#));
         assert_eq!(code, 6, "{key}: {message}");

@@ -235,6 +235,15 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         reason: "a right that this agent does not use, see `rights`",
     },
     Difference {
+        paths: &[
+            "rights/ClusterRole//istio-cni/events create",
+            "rights/ClusterRole//istio-cni/runtimeclasses list",
+            "rights/ClusterRole//istio-cni/runtimeclasses watch",
+        ],
+        how: How::OursOnly("[]"),
+        reason: "pods in sandboxes that rules do not reach are known by their RuntimeClass's handler, and get an Event",
+    },
+    Difference {
         paths: &["rights/ClusterRole//istio-cni-repair-role/pods/eviction create"],
         how: How::OursOnly("[]"),
         reason: "evictions respect disruption budgets",

@@ -164,6 +164,9 @@ HOST_CNI_BIN_DIR: {{ .cniBinDir | quote }}
 {{- end }}
 EXCLUDE_NAMESPACES: {{ join "," .excludeNamespaces | quote }}
 NATIVE_NFTABLES: {{ .global.nativeNftables | quote }}
+{{- if .refuseSandboxes }}
+REFUSE_SANDBOXES: "true"
+{{- end }}
 REPAIR_ENABLED: {{ .repair.enabled | quote }}
 {{- with include "istio-cni.repairMode" . }}
 REPAIR_MODE: {{ . | quote }}

@@ -85,6 +85,8 @@ pub struct Pod {
     /// The names of the init containers in the API server's object. The test node does not run these containers.
     pub init_containers: Vec<&'static str>,
     pub containers: Vec<Container>,
+    /// The runtime class and its handler.
+    pub class: Option<(&'static str, &'static str)>,
 }
 
 impl Pod {
@@ -99,6 +101,7 @@ impl Pod {
             proxy_env: BTreeMap::new(),
             init_containers: Vec::new(),
             containers: vec![APP],
+            class: None,
         }
     }
 
@@ -152,6 +155,12 @@ impl Pod {
         self
     }
 
+    /// Sets the runtime class and its handler.
+    pub fn in_class(mut self, class: &'static str, handler: &'static str) -> Self {
+        self.class = Some((class, handler));
+        self
+    }
+
     /// Returns the pod as the API server's object.
     pub fn object(&self) -> Value {
         let env: Vec<Value> =
@@ -175,7 +184,9 @@ impl Pod {
                 "namespace": self.namespace, "name": self.name, "uid": self.uid,
                 "labels": self.labels, "annotations": self.annotations,
             },
-            "spec": { "initContainers": init, "containers": containers },
+            "spec": {
+                "initContainers": init, "containers": containers, "runtimeClassName": self.class.map(|(class, _)| class),
+            },
         })
     }
 
@@ -192,7 +203,8 @@ impl Pod {
             annotations: self.annotations.clone(),
             inject_label: self.labels.get(annotation::INJECT).cloned(),
             has_init: self.init_containers.contains(&container::INIT),
-            runtime_class: None,
+            runtime_class: self.class.map(|(class, _)| class.to_owned()),
+            handler: None,
             proxy,
         }
     }

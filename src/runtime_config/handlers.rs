@@ -1,0 +1,68 @@
+//! The handlers of RuntimeClasses: their networks, and whether pods run in a sandbox that rules of the node's kernel do not reach.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::Named;
+use crate::pod::is_sandbox;
+
+/// CRI-O's `runtime_type` of virtual machines, which have a kernel of their own.
+const VM: &str = "vm";
+
+/// The handlers of one runtime.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handlers {
+    /// The handler of pods without a RuntimeClass.
+    pub default: Option<Named<String>>,
+    pub by_name: BTreeMap<String, Handler>,
+}
+
+/// A handler.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handler {
+    /// containerd's `cni_conf_dir`: the directory of its pods' networks, if that is not the one of all pods.
+    pub conf: Option<Named<PathBuf>>,
+    /// containerd's `cni_max_conf_num`
+    pub max: Option<Named<i64>>,
+    /// The values that name its program: `runtime_type`, `runtime_path` and containerd's `BinaryName`, by key.
+    pub programs: BTreeMap<&'static str, Named<String>>,
+}
+
+impl Handler {
+    /// The value by which the handler is that of a sandbox.
+    ///
+    /// gVisor's network stack is such a sandbox even with `network = "host"`: its sockets are those of the sentry's user, so rules
+    /// cannot tell the proxy's from others.
+    pub fn sandbox(&self) -> Option<&Named<String>> {
+        self.programs.values().find(|program| program.value == VM || is_sandbox(&program.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_is_known_by_the_handlers_programs() {
+        for (programs, expected) in [
+            (&[("runtime_type", "io.containerd.runc.v2")][..], None),
+            (&[("runtime_type", "io.containerd.runc.v2"), ("BinaryName", "/usr/bin/crun")], None),
+            (&[("runtime_type", "io.containerd.runc.v2"), ("BinaryName", "/usr/bin/runsc")], Some("/usr/bin/runsc")),
+            (&[("runtime_type", "io.containerd.runsc.v1")], Some("io.containerd.runsc.v1")),
+            (&[("runtime_type", "io.containerd.kata-qemu.v2")], Some("io.containerd.kata-qemu.v2")),
+            (&[("runtime_type", "aws.firecracker")], Some("aws.firecracker")),
+            (
+                &[("runtime_path", "/opt/kata/bin/containerd-shim-kata-v2")],
+                Some("/opt/kata/bin/containerd-shim-kata-v2"),
+            ),
+            (&[("runtime_type", "vm"), ("runtime_path", "/usr/bin/shim")], Some("vm")),
+            (&[("runtime_type", "oci"), ("runtime_path", "/usr/libexec/crio/crun")], None),
+            (&[], None),
+        ] {
+            let named = |value: &str| Named { value: value.to_owned(), file: None };
+            let programs = programs.iter().map(|(key, value)| (*key, named(value))).collect();
+            let handler = Handler { programs, ..Handler::default() };
+            assert_eq!(handler.sandbox().map(|found| found.value.as_str()), expected, "{handler:?}");
+        }
+    }
+}

@@ -21,6 +21,8 @@ CONTAINERD2_MODULES := github.com/containerd/containerd/v2@v2.1.9 github.com/con
 CRIO_MODULE     := github.com/cri-o/cri-o@v1.34.0
 # Multus' thin plugin, and the program of its DaemonSet that writes its configuration.
 MULTUS_MODULE   := gopkg.in/k8snetworkplumbingwg/multus-cni.v4@v4.2.2
+# A sandbox with a network stack of its own.
+GVISOR_MODULE   := gvisor.dev/gvisor@v0.0.0-20260905035102-160fafc42237
 KUBE_DIR        := tests/cluster/kube
 # The checks of accessibility in the suite browser, with the digest of the package's archive.
 AXE_PACKAGE     := axe-core@4.14.1
@@ -32,6 +34,7 @@ export KUBE        := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod 
 export CONTAINERD2 := $(TOOLS)/containerd2-$(shell echo $(CONTAINERD2_MODULES) | sha256sum | cut -c1-16)
 export CRIO        := $(TOOLS)/$(subst /,-,$(CRIO_MODULE))
 export MULTUS      := $(TOOLS)/$(subst /,-,$(MULTUS_MODULE))
+export GVISOR      := $(TOOLS)/$(subst /,-,$(GVISOR_MODULE))
 export AXE         := $(TOOLS)/$(AXE_PACKAGE)/axe.min.js
 CARGO_TOOL      = $(TOOLS)/$(1)/bin/$(firstword $(subst @, ,$(1)))
 CARGO_DENY     := $(call CARGO_TOOL,cargo-deny@0.20.2)
@@ -272,7 +275,7 @@ target: toolchain
 browser: $(AXE)
 	$(PHASE) 'packages of the browser' tests/support/make/packages $(PACKAGES_LOG) chromium chromium-driver
 
-tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd $(CRIO)/crio $(MULTUS)/multus
+tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd $(CRIO)/crio $(MULTUS)/multus $(GVISOR)/runsc
 
 TOOL := tests/support/make/tool
 $(AXE):
@@ -291,6 +294,8 @@ $(CRIO)/crio:
 	$(PHASE) 'build CRI-O' $(TOOL) crio $@ $(CRIO_MODULE)
 $(MULTUS)/multus:
 	$(PHASE) 'build Multus' $(TOOL) multus $@ $(MULTUS_MODULE)
+$(GVISOR)/runsc:
+	$(PHASE) 'build gVisor' $(TOOL) gvisor $@ $(GVISOR_MODULE)
 $(TOOLS)/cargo-%:
 	$(PHASE) 'build $(@F)' $(TOOL) $(@F) $@ $(patsubst $(TOOLS)/%/bin/$(@F),%,$@)
 

@@ -101,7 +101,7 @@ pub(crate) fn enter(runtime: Runtime) -> Result<bool, String> {
     match runtime {
         Runtime::Host => command.env("CNI_BIN", &programs.cni_plugins),
         Runtime::Containerd2 => {
-            let dir = containerd2()?;
+            let dir = Programs::containerd2()?;
             command.env("PATH", path_with(&dir.join("bin"))?).env("CNI_BIN", dir.join("cni"))
         }
         Runtime::Crio => command.env("PATH", path_with(&Programs::crio_dir()?)?).env("CNI_BIN", &programs.cni_plugins),
@@ -118,13 +118,6 @@ fn path_with(dir: &Path) -> Result<OsString, String> {
 
 fn find() -> Result<Programs, String> {
     Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni")))
-}
-
-/// The directory of containerd 2 and of CNI plugins that support version 1.1.0.
-fn containerd2() -> Result<PathBuf, String> {
-    let named = env::var_os("CONTAINERD2").map(PathBuf::from);
-    let missing = || "CONTAINERD2 names no containerd 2: `make containerd2` builds it, `make test` names it".to_owned();
-    named.filter(|dir| dir.join("bin/containerd").is_file()).ok_or_else(missing)
 }
 
 /// Returns the path of the binary that contains all Kubernetes components; otherwise the reason why it is missing and

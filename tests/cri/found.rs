@@ -22,13 +22,13 @@ use tokio::runtime::{Builder, Runtime};
 
 pub(crate) const CASES: &[Case] = &[("an_agent_finds_the_directories_of_the_runtime", found)];
 
-const DAEMON_SET: &str = "istio-cni-node";
+pub(crate) const DAEMON_SET: &str = "istio-cni-node";
 
 /// The link to the plugin's build in the plugin directory, which the agent replaces; it is restored when the value is dropped.
-struct Link(PathBuf, PathBuf);
+pub(crate) struct Link(PathBuf, PathBuf);
 
 impl Link {
-    fn of(node: &Node) -> Result<Self> {
+    pub(crate) fn of(node: &Node) -> Result<Self> {
         let link = node.plugins().join(PLUGIN_NAME);
         Ok(Self(fs::canonicalize(&link)?, link))
     }
@@ -41,8 +41,8 @@ impl Drop for Link {
     }
 }
 
-/// Starts an API server in the node's netns that has the node, the agent's DaemonSet and this pod.
-fn api_server(node: &Node, pod: &Pod) -> Result<(Runtime, Api)> {
+/// Starts an API server in the node's netns that has the node, the agent's DaemonSet and these pods.
+pub(crate) fn api_server(node: &Node, pods: &[&Pod]) -> Result<(Runtime, Api)> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let listener = node.netns().visit(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?.context("API server")?;
     listener.set_nonblocking(true)?;
@@ -55,10 +55,12 @@ fn api_server(node: &Node, pod: &Pod) -> Result<(Runtime, Api)> {
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "namespace": AGENT_NAMESPACE, "name": DAEMON_SET },
         "spec": { "selector": {}, "template": { "spec": { "containers": [] } } },
     }));
-    let mut object = pod.object();
-    object["spec"]["nodeName"] = json!(NODE_NAME);
-    object["status"] = json!({ "phase": "Pending" });
-    api.put(object);
+    for pod in pods {
+        let mut object = pod.object();
+        object["spec"]["nodeName"] = json!(NODE_NAME);
+        object["status"] = json!({ "phase": "Pending" });
+        api.put(object);
+    }
     Ok((runtime, api))
 }
 
@@ -67,8 +69,8 @@ fn found(node: &Node) -> Result<()> {
     node.load_chain(Families::V4, None)?;
     let before = fs::read(node.network())?;
     let pod = Pod::injected("shop", "web-0");
-    let (runtime, api) = api_server(node, &pod)?;
-    let mut installer = Installer::finding(node, api.address())?;
+    let (runtime, api) = api_server(node, &[&pod])?;
+    let mut installer = Installer::finding(node, api.address(), &[])?;
     let log = || fs::read_to_string(node.dir().join("install-cni.log")).unwrap_or_default();
     installer.ready().with_context(log)?;
     let mut sandbox = node.run(&pod).with_context(log)?;

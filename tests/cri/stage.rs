@@ -20,6 +20,7 @@ pub(crate) type Case = (&'static str, fn(&Node) -> Result<()>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Runtime {
     Containerd,
+    Containerd2,
     Crio,
 }
 
@@ -27,6 +28,7 @@ impl Runtime {
     fn engine(self) -> Result<Engine, String> {
         match self {
             Self::Containerd => Ok(Engine::Containerd),
+            Self::Containerd2 => Programs::containerd2().map(Engine::Containerd2),
             Self::Crio => Programs::crio(),
         }
     }
@@ -34,7 +36,7 @@ impl Runtime {
     /// Returns the name of the trial of a case.
     fn trial(self, case: &str) -> String {
         match self {
-            Self::Containerd => case.to_owned(),
+            Self::Containerd | Self::Containerd2 => case.to_owned(),
             Self::Crio => format!("crio_{case}"),
         }
     }

@@ -12,6 +12,7 @@ mod containerd;
 pub mod control_plane;
 pub mod crio;
 pub mod engine;
+pub mod gvisor;
 mod http;
 pub mod image;
 pub mod installer;

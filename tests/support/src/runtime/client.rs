@@ -65,9 +65,9 @@ impl Cri {
         self.call("Status", self.service().status(StatusRequest { verbose: true }))
     }
 
-    /// Creates a sandbox, for which the runtime calls ADD, and returns its ID.
-    pub fn run_sandbox(&self, config: &PodSandboxConfig) -> Result<String> {
-        let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: String::new() };
+    /// Creates a sandbox by a handler, for which the runtime calls ADD, and returns its ID. The empty handler is the default.
+    pub fn run_sandbox(&self, config: &PodSandboxConfig, handler: &str) -> Result<String> {
+        let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.to_owned() };
         Ok(self.call("RunPodSandbox", self.service().run_pod_sandbox(request))?.pod_sandbox_id)
     }
 

@@ -5,10 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Imports an image archive into the containerd of a node's directory.
-pub(super) fn import(dir: &Path, archive: &Path) -> Result<()> {
-    let output = Command::new("ctr")
-        .arg("--address")
+/// Imports an image archive into the containerd of a node's directory. `path` is the runtime's `PATH`.
+pub(super) fn import(dir: &Path, archive: &Path, path: &str) -> Result<()> {
+    let output = Command::new("env")
+        .arg(format!("PATH={path}"))
+        .args(["ctr", "--address"])
         .arg(dir.join("containerd.sock"))
         .args(["--namespace", "k8s.io", "images", "import"])
         .arg(archive)

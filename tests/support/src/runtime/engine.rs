@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{containerd, crio};
+use super::programs::Programs;
+use super::{containerd, crio, gvisor};
 
 /// A container runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// The host's containerd.
     Containerd,
+    /// containerd 2; its directory has `bin` with its programs. The node has the handler of gVisor, where the machine has it.
+    Containerd2(PathBuf),
     /// CRI-O; its directory has the programs `crio` and `pinns`.
     Crio(PathBuf),
 }
@@ -21,7 +24,7 @@ impl Engine {
     /// Returns the name of the runtime's process.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Containerd => "containerd",
+            Self::Containerd | Self::Containerd2(_) => "containerd",
             Self::Crio(_) => "crio",
         }
     }
@@ -29,8 +32,20 @@ impl Engine {
     /// Returns how many calls of a plugin start a pod: ADD, and CHECK by CRI-O.
     pub fn calls_at_start(&self) -> usize {
         match self {
-            Self::Containerd => 1,
+            Self::Containerd | Self::Containerd2(_) => 1,
             Self::Crio(_) => 2,
+        }
+    }
+
+    /// Returns the `PATH` of the runtime, as that of a system service. containerd finds its shims by it.
+    pub(super) fn path(&self) -> String {
+        const DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        match self {
+            Self::Containerd2(dir) => {
+                let gvisor = Programs::gvisor().map(|dir| format!(":{}", dir.display())).unwrap_or_default();
+                format!("{}/bin:{DEFAULT}{gvisor}", dir.display())
+            }
+            Self::Containerd | Self::Crio(_) => DEFAULT.to_owned(),
         }
     }
 
@@ -47,7 +62,7 @@ impl Engine {
     /// Returns the configuration in a node's directory, and the paths of configuration and socket on a usual node.
     pub(super) fn on_a_node(&self, dir: &Path) -> [PathBuf; 3] {
         match self {
-            Self::Containerd => [
+            Self::Containerd | Self::Containerd2(_) => [
                 dir.join("config.toml"),
                 "/etc/containerd/config.toml".into(),
                 "/run/containerd/containerd.sock".into(),
@@ -59,7 +74,9 @@ impl Engine {
     /// Returns the command line.
     pub(super) fn command(&self, dir: &Path) -> Vec<OsString> {
         match self {
-            Self::Containerd => vec!["containerd".into(), "--config".into(), dir.join("config.toml").into()],
+            Self::Containerd | Self::Containerd2(_) => {
+                vec!["containerd".into(), "--config".into(), dir.join("config.toml").into()]
+            }
             Self::Crio(programs) => vec![
                 programs.join("crio").into(),
                 "--config".into(),
@@ -75,6 +92,11 @@ impl Engine {
         match self {
             Self::Containerd => {
                 fs::write(dir.join("config.toml"), containerd::configuration(dir, image, plugins, runc))?;
+            }
+            Self::Containerd2(_) => {
+                let handler = gvisor::configure(dir)?;
+                let text = containerd::configuration(dir, image, plugins, runc) + &handler;
+                fs::write(dir.join("config.toml"), text)?;
             }
             Self::Crio(programs) => {
                 fs::write(dir.join("policy.json"), crio::POLICY)?;

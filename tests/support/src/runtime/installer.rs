@@ -61,15 +61,15 @@ impl<'n> Installer<'n> {
     }
 
     /// Starts the daemon as [`start`](Self::start), in a mount namespace in which it has the node's root as in a container, and finds the
-    /// directories of networks and plugins by the runtime's configuration there.
-    pub fn finding(node: &'n Node, api_server: SocketAddr) -> Result<Self> {
+    /// directories of networks and plugins by the runtime's configuration there. `args` are additional flags.
+    pub fn finding(node: &'n Node, api_server: SocketAddr, args: &[&str]) -> Result<Self> {
         let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
         let (root, [config, at, socket]) = (node.new_dir("root")?, node.engine().on_a_node(node.dir()));
         let mut command = node.command("unshare".as_ref());
         command.args(["--mount", "sh", "-ec", MOUNT_ROOT]).args([&root, &config, &at, &socket]).arg(&program);
         let root = format!("--host-root={}", root.display());
-        let args = ["--mounted-cni-net-dir=auto", "--mounted-cni-bin-dir=auto", root.as_str()];
-        Self::run(node, command, api_server, args.into_iter())
+        let found = ["--mounted-cni-net-dir=auto", "--mounted-cni-bin-dir=auto", root.as_str()];
+        Self::run(node, command, api_server, found.into_iter().chain(args.iter().copied()))
     }
 
     fn run<'a>(

@@ -51,7 +51,9 @@ impl Node {
         engine.configure(dir.path(), IMAGE, &plugins, &programs.runc)?;
         let service = Service::start(engine, dir.path())?;
         match service.engine() {
-            Engine::Containerd => containerd::import(dir.path(), &archive)?,
+            Engine::Containerd | Engine::Containerd2(_) => {
+                containerd::import(dir.path(), &archive, &service.engine().path())?;
+            }
             Engine::Crio(_) => crio::import(service.command(Path::new("skopeo")), &archive, crio::STORAGE, IMAGE)?,
         }
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();
@@ -123,7 +125,7 @@ impl Node {
     /// Waits until the runtime has loaded a list from a file, the first one, that satisfies the predicate.
     pub fn loaded_from(&self, file: &Path, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
         match self.engine() {
-            Engine::Containerd => conflist::loaded(self.cri(), condition, holds),
+            Engine::Containerd | Engine::Containerd2(_) => conflist::loaded(self.cri(), condition, holds),
             Engine::Crio(_) => {
                 wait::until(condition, || {
                     let text = fs::read_to_string(file)?;

@@ -75,6 +75,21 @@ impl Programs {
         Ok(dir)
     }
 
+    /// Finds the directory of containerd 2 and of CNI plugins that support version 1.1.0, which the variable `CONTAINERD2` names.
+    pub fn containerd2() -> Result<PathBuf, String> {
+        let dir =
+            env::var_os("CONTAINERD2").map(PathBuf::from).ok_or("CONTAINERD2 names no directory of containerd 2")?;
+        existing(dir.join("bin/containerd"))?;
+        Ok(dir)
+    }
+
+    /// Finds the directory of gVisor's `runsc` and its shim, which the variable `GVISOR` names.
+    pub fn gvisor() -> Result<PathBuf, String> {
+        let dir = env::var_os("GVISOR").map(PathBuf::from).ok_or("GVISOR names no directory of gVisor")?;
+        existing(dir.join("runsc"))?;
+        Ok(dir)
+    }
+
     /// Returns the programs of the pods' image; the first is the entry point.
     pub fn in_image(&self) -> [(&'static str, &Path); 3] {
         [("pod_app", &self.pod_app), ("pod_proxy", &self.pod_proxy), ("istio-iptables", &self.istio_iptables)]

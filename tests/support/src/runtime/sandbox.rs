@@ -28,7 +28,7 @@ pub struct Sandbox<'n> {
 impl<'n> Sandbox<'n> {
     /// Creates the sandbox.
     pub(super) fn run(node: &'n Node, pod: &Pod, config: PodSandboxConfig) -> Result<Self> {
-        let id = node.cri().run_sandbox(&config)?;
+        let id = node.cri().run_sandbox(&config, pod.class.map_or("", |(_, handler)| handler))?;
         Ok(Self { node, pod: pod.clone(), config, id, containers: BTreeMap::new() })
     }
 

@@ -32,9 +32,6 @@ while \"$@\"; do :; done
 "
 );
 
-/// The `PATH` of the runtime, as that of a system service.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /// A running container runtime.
 pub struct Service {
     engine: Engine,
@@ -54,7 +51,7 @@ impl Service {
             .args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", FIRST_PROCESS, engine.name()])
             .args(engine.command(dir))
             .env_clear()
-            .env("PATH", PATH)
+            .env("PATH", engine.path())
             // In another process group, the runtime does not receive a terminal's SIGINT. The test program does, and
             // then ends the runtime.
             .process_group(0)
@@ -110,7 +107,7 @@ impl Service {
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.first.to_string(), "--mount", "--net", "--pid", "--"]).arg(program);
-        command.env_clear().env("PATH", PATH);
+        command.env_clear().env("PATH", self.engine.path());
         command
     }
 

@@ -15,6 +15,7 @@ mod message;
 pub mod metrics;
 pub mod page;
 pub mod recent;
+pub mod resource;
 pub mod shutdown;
 pub mod signals;
 pub mod tls;

@@ -5,11 +5,9 @@
 #![expect(clippy::disallowed_methods, reason = "owns the clock of its cache")]
 
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -21,6 +19,7 @@ use tokio::time::timeout;
 
 use crate::pod::{PodFacts, RuntimeHandler, is_sandbox};
 use crate::runtime_config;
+use crate::serve::resource::watch_list;
 
 /// The age at which the configuration is read again.
 const MAX_AGE: Duration = Duration::from_secs(5);
@@ -108,19 +107,8 @@ fn decide(class: Option<&str>, known: Option<&str>, configured: &[runtime_config
 
 /// Watches the RuntimeClasses. Never returns. Without the right to, the names of classes decide.
 pub async fn watch(client: Client, writer: Writer<RuntimeClass>) {
-    let watch = watcher(Api::<RuntimeClass>::all(client), watcher::Config::default());
-    let mut events = pin!(reflector::reflector(writer, watch.default_backoff()));
-    let mut has_failed = false;
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(_) => has_failed = false,
-            Err(error) if !has_failed => {
-                has_failed = true;
-                tracing::warn!(%error, "RuntimeClasses cannot be watched; sandboxes are known by the names of their classes");
-            }
-            Err(error) => tracing::debug!(%error, "RuntimeClasses cannot be watched"),
-        }
-    }
+    let events = watcher(Api::<RuntimeClass>::all(client), watcher::Config::default()).default_backoff();
+    watch_list("RuntimeClasses", reflector::reflector(writer, events), drop).await;
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::StreamExt as _;
 use futures::future::OptionFuture;
-use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -23,6 +23,7 @@ use serde_json::Value;
 
 use crate::pod::is_sandbox;
 use crate::serve::health::Readiness;
+use crate::serve::resource::watch_list;
 
 /// The first minor version of Kubernetes with native sidecars without a feature gate.
 const NATIVE_SINCE: u32 = 33;
@@ -231,26 +232,6 @@ pub(super) fn is_absent(error: &watcher::Error) -> bool {
 
 pub(super) fn pages() -> watcher::Config {
     watcher::Config::default().page_size(PAGE)
-}
-
-pub(super) async fn watch_list<K>(
-    what: &'static str,
-    events: impl Stream<Item = watcher::Result<Event<K>>>,
-    mut learn: impl FnMut(Event<K>),
-) {
-    let mut events = std::pin::pin!(events);
-    let mut warned = false;
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => learn(event),
-            // A cluster without Istio's CRDs returns an error for each attempt, so only the first error is a warning.
-            Err(error) if !warned => {
-                warned = true;
-                tracing::warn!(%error, "{what} cannot be watched");
-            }
-            Err(error) => tracing::debug!(%error, "{what} cannot be watched"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use tokio::time::sleep;
 
 use super::mesh::{CONFIGURATION, Mesh};
 use crate::inject::dapr::{Component, Era, Issuer, Settings, mtls_enabled};
+use crate::serve::resource::watch_list;
 use crate::serve::watch::Watch;
-use crate::webhook::cluster_state::{is_absent, pages, watch_list};
+use crate::webhook::cluster_state::{is_absent, pages};
 use crate::webhook::files::{parent, read_at_most};
 
 /// The Secret with the issuer's certificate and key, and the trust anchors of release 1.4.2.

@@ -93,7 +93,7 @@ fn metrics() -> Result<(), Failed> {
         json!({"prometheus.io/port": "8080", PORT: "15077", "sidecar.istio.io/interceptionMode": "NONE"}),
     ] {
         for (at, change) in CHANGES.into_iter().enumerate() {
-            // Of a pod that had no annotation, nothing tells that the remaining `scrape` is not its author's.
+            // Of a pod that had no annotation, no record says who wrote the remaining `scrape`.
             if at == 2 && annotations == json!({}) {
                 continue;
             }

@@ -113,7 +113,7 @@ fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
     }
     remove_if(labels, TLS_MODE, |value| value == "istio");
     remove_if(labels, TUNNEL, |value| tunnel && value == "http");
-    // Without a sidecar, no variable tells the network. The webhook records the label, and others do not.
+    // Only a sidecar has a variable with the network, and only the webhook's status records the label.
     let is_proxyless = former.sidecar.is_none() && former.status.settings.is_none();
     remove_if(labels, annotation::NETWORK, |value| is_proxyless || value == former.variable("ISTIO_META_NETWORK"));
     if labels.is_empty() {

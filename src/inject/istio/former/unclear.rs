@@ -1,4 +1,4 @@
-//! Warnings about what no record tells of a former injection.
+//! Warnings about values that no record attributes to the pod's author or to a former injection.
 
 use serde_json::{Map, Value};
 

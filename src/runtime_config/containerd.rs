@@ -56,7 +56,7 @@ fn replaced(runtime: &str, files: &[File], plugin: [&str; 2]) -> Result<Director
 fn merged(runtime: &str, files: &[File], plugins: &[[&str; 2]]) -> Result<Directories, Error> {
     let mut conf = Named::default(CONF_DIR.into());
     let (mut single, mut several) = (None, None);
-    let (mut networks, mut handlers) = (Networks::default(), Handlers::default());
+    let (mut networks, mut handlers) = (Networks::default(), Handlers::with_default("runc"));
     for (file, [top, plugin]) in plugins.iter().flat_map(|plugin| files.iter().map(move |file| (file, plugin))) {
         read_handlers(&mut handlers, file, &[top, plugin, "containerd"])?;
         let Some(cni) = file.section(&[top, plugin, "cni"]) else { continue };
@@ -97,7 +97,8 @@ fn read_handlers(handlers: &mut Handlers, file: &File, section: &[&str]) -> Resu
             handler.max = Some(Named::by(file, max));
         }
         let options = table.get("options").and_then(toml::Value::as_table);
-        for (table, key) in [(Some(table), "runtime_type"), (Some(table), "runtime_path"), (options, "BinaryName")] {
+        let own = ["runtime_type", "runtime_path", "runtime_engine"].map(|key| (Some(table), key));
+        for (table, key) in own.into_iter().chain([(options, "BinaryName")]) {
             let value = table.map(|table| file.text(table, key)).transpose()?.flatten();
             handler.programs.extend(value.map(|value| (key, Named::by(file, value))));
         }
@@ -169,6 +170,9 @@ mod tests {
         assert_eq!(sandbox("kata").as_deref(), Some("io.containerd.kata.v2"));
         assert_eq!(sandbox("run").as_deref(), Some("runsc"));
         assert_eq!(handlers.default.unwrap().value, "kata");
+        let old = "[plugins.cri.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runtime.v1.linux'\nruntime_engine = '/bin/runsc'\n";
+        let old = directories("containerd", &[file(old)]).unwrap().remove(0).handlers;
+        assert_eq!(old.by_name[&old.default.unwrap().value].sandbox().unwrap().value, "/bin/runsc");
         let both = directories("containerd", &[file(main), file(import)]).unwrap();
         assert_eq!(both.last().unwrap().handlers.by_name["kata"].conf, None);
         let wrong = file("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nmax_conf_num = '1'\n");

@@ -6,7 +6,7 @@ use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Handler, Handlers, Name
 pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Directories, Error> {
     let mut conf = Named::default(CONF_DIR.into());
     let mut bin = Named::default(vec![BIN_DIR.into()]);
-    let (mut deprecated, mut networks, mut handlers) = (None, Networks::default(), Handlers::default());
+    let (mut deprecated, mut networks, mut handlers) = (None, Networks::default(), Handlers::with_default("crun"));
     for file in files {
         read_handlers(&mut handlers, file)?;
         let Some(network) = file.section(&["crio", "network"]) else { continue };
@@ -43,6 +43,10 @@ fn read_handlers(handlers: &mut Handlers, file: &File) -> Result<(), Error> {
         for key in ["runtime_type", "runtime_path"] {
             let value = file.text(table, key)?.filter(|value| !value.is_empty());
             handler.programs.extend(value.map(|value| (key, Named::by(file, value))));
+        }
+        // Without a path, CRI-O searches a program of the handler's name.
+        if handler.sandbox().is_none() {
+            handler.programs.entry("runtime_path").or_insert_with(|| Named::by(file, name.clone()));
         }
         handlers.by_name.insert(name.clone(), handler);
     }
@@ -87,6 +91,9 @@ mod tests {
         assert_eq!(alone.by_name["kata"].sandbox().unwrap().value, "vm");
         let both = handlers(&[main, drop_in]);
         assert_eq!((both.by_name["kata"].sandbox(), both.default.unwrap().value.as_str()), (None, "kata"));
+        let unnamed = handlers(&[file("[crio.runtime.runtimes.runsc]\nruntime_type = 'oci'\n")]);
+        assert_eq!(unnamed.by_name["runsc"].sandbox().unwrap().value, "runsc");
+        assert_eq!(unnamed.default, Some(Named::default("crun".to_owned())));
     }
 
     #[test]

@@ -24,8 +24,15 @@ pub struct Handler {
     pub conf: Option<Named<PathBuf>>,
     /// containerd's `cni_max_conf_num`
     pub max: Option<Named<i64>>,
-    /// The values that name its program: `runtime_type`, `runtime_path` and containerd's `BinaryName`, by key.
+    /// The values that name its program: `runtime_type`, `runtime_path`, and containerd's `runtime_engine` and `BinaryName`, by key.
     pub programs: BTreeMap<&'static str, Named<String>>,
+}
+
+impl Handlers {
+    /// No handlers, and the runtime's own default.
+    pub(super) fn with_default(name: &str) -> Self {
+        Self { default: Some(Named::default(name.to_owned())), by_name: BTreeMap::new() }
+    }
 }
 
 impl Handler {

@@ -138,6 +138,13 @@ pub enum Obstacle {
     /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
     #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
+    /// Another network's configuration has the path of the file, which would have another name as a list.
+    #[error(
+        "{} has the path of {}, which would have another name as a list, so the plugin is not added to it: if CNI_CONF_NAME names the file, \
+         leave it empty, so that the plugin is added behind Multus; else let {} have the network's name instead, or remove it",
+        by.display(), path.display(), by.display()
+    )]
+    Named { path: PathBuf, by: PathBuf },
     /// Multus runs a copy of the network that the operator has named, in which the plugin is missing or has other settings.
     #[error(
         "{} runs a copy of the network of {}, without the plugin or with former settings of it: restart Multus, so that it copies the \

@@ -27,10 +27,10 @@ const STANDALONE: &str = "YYY-istio-cni.conf";
 struct Neighbour {
     /// The directory of its files.
     shape: &'static str,
-    /// The file that the runtime reads at first.
+    /// The file that gets the entry at first: that which the runtime reads, or which Multus' daemon reads.
     network: &'static str,
     acts: Acts,
-    /// The file that the runtime reads afterwards.
+    /// The file that gets the entry afterwards.
     then: &'static str,
 }
 
@@ -63,6 +63,11 @@ fn files(dir: &Path) -> Files {
         Some((entry.file_name().into_string().unwrap(), (fs::read(entry.path()).ok()?, mode)))
     };
     fs::read_dir(dir).unwrap().filter_map(|entry| read(entry.unwrap())).collect()
+}
+
+/// The name of the file that the runtime reads.
+fn first(files: &Files) -> &str {
+    files.keys().find(|name| conflist::is_read(name)).unwrap()
 }
 
 /// Names and contents, for the report of a failure.
@@ -146,7 +151,13 @@ impl Neighbour {
     fn deviation(&self, node: &Node, mode: &Mode, has_acted: bool) -> Option<String> {
         let (mut with, mut without) = (files(&node.path("net")), self.alone(has_acted));
         with.remove(record::FILE);
-        let network = if has_acted { self.then } else { self.network };
+        let network = match mode {
+            // A copy is of the file that the runtime reads.
+            Mode::Owned { .. } => first(&without).to_owned(),
+            _ if has_acted => self.then.to_owned(),
+            _ => self.network.to_owned(),
+        };
+        let network = network.as_str();
         let of_neighbour = without[network].0.clone();
         let (ours, expected) = match mode {
             Mode::Chained { .. } => {
@@ -290,7 +301,7 @@ fn in_chain(_: &Neighbour) -> Mode {
 
 /// The copy must sort before its network.
 fn copy(neighbour: &Neighbour) -> Mode {
-    let file = if neighbour.network < OWNED { "00-istio-cni.conflist" } else { OWNED };
+    let file = if first(&neighbour.shapes("net.d")) < OWNED { "00-istio-cni.conflist" } else { OWNED };
     Mode::Owned { primary: None, file: file.to_owned() }
 }
 
@@ -353,6 +364,7 @@ neighbours! {
     minikube: "minikube", "100-crio-bridge.conf", Disables => "1-k8s.conflist";
     multus: "multus", "00-multus.conflist", Replaces => "00-multus.conflist";
     multus_conf: "multus-conf", "00-multus.conf", Replaces => "00-multus.conf";
+    multus_daemon: "multus-daemon", "10-flannel.conflist", Overwrites => "10-flannel.conflist";
     ovn_kubernetes: "ovn-kubernetes", "10-ovn-kubernetes.conf", Replaces => "10-ovn-kubernetes.conf";
     rke2: "rke2", "10-canal.conflist", Overwrites => "10-canal.conflist";
     talos: "talos", "10-flannel.conflist", Overwrites => "10-flannel.conflist";

@@ -1,16 +1,23 @@
-//! Finds the plugin in the delegates of Multus, which are copies of networks, and takes it out of them. Pure.
+//! Finds the plugin in the delegates of Multus, which are copies of networks, and takes it out of them; finds the files that Multus
+//! reads by their paths. Pure.
 //!
 //! Multus' program `thin_entrypoint` copies the first file of the configuration directory into `00-multus.conf` or
 //! `00-multus.conflist`, with the plugin's entry if the file has it. The copy is made anew only when that program restarts, or at a
-//! change of the file if it removes the copy at its end (`--cleanup-config-on-exit`).
+//! change of the file if it removes the copy at its end (`--cleanup-config-on-exit`). Multus' daemon copies nothing: its `00-multus.conf`
+//! has the path of the first other file as `clusterNetwork`, and the daemon reads that file at each ADD. It writes `00-multus.conf` again
+//! after each change of that file, and removes it at its end.
 
 use std::ops::Range;
+use std::path::Path;
 
+use super::is_read;
 use crate::contract;
 use crate::install::json::{Document, Value};
 
+/// The type of the plugin that calls Multus' daemon.
+const SHIM: &str = "multus-shim";
 /// The types of Multus' plugins.
-const MULTUS: [&str; 2] = ["multus", "multus-shim"];
+const MULTUS: [&str; 2] = ["multus", SHIM];
 
 /// A network among Multus' delegates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +29,7 @@ pub struct Delegate<'a> {
 }
 
 /// Multus' delegates in a configuration file; none in files of other plugins.
-pub fn delegates(bytes: &[u8]) -> Vec<Delegate<'_>> {
+fn delegates(bytes: &[u8]) -> Vec<Delegate<'_>> {
     let Ok(document) = Document::scan(bytes) else { return Vec::new() };
     let elements = arrays(document.root()).into_iter().flat_map(Value::elements);
     let delegate = |delegate| {
@@ -31,6 +38,33 @@ pub fn delegates(bytes: &[u8]) -> Vec<Delegate<'_>> {
         Delegate { name: member(delegate, "name").and_then(Value::text).unwrap_or_default(), entries }
     };
     elements.map(delegate).collect()
+}
+
+/// The copy of the pod network among Multus' delegates: the first one, because Multus adds the others to a pod as further networks.
+pub fn delegated_network(bytes: &[u8]) -> Option<Delegate<'_>> {
+    delegates(bytes).into_iter().next()
+}
+
+/// The name of the file that the path `clusterNetwork` of Multus' daemon names.
+pub fn cluster_network(bytes: &[u8]) -> Option<String> {
+    let document = Document::scan(bytes).ok()?;
+    type_of(document.root()).filter(|kind| kind == SHIM)?;
+    named_file(&member(document.root(), "clusterNetwork")?.text()?)
+}
+
+/// Whether a configuration has a path with this file name, such as Multus' `clusterNetwork`, `defaultNetworks` and
+/// `readinessindicatorfile`. The directory is not compared: the path may be that of another container, which mounts the directory
+/// elsewhere.
+pub fn names_file(bytes: &[u8], name: &str) -> bool {
+    let is_named =
+        |document: Document<'_>| document.root().texts().any(|text| named_file(&text).as_deref() == Some(name));
+    Document::scan(bytes).is_ok_and(is_named)
+}
+
+/// The file name of the path of a network configuration.
+fn named_file(path: &str) -> Option<String> {
+    let name = Path::new(path).file_name().filter(|_| path.contains('/'))?.to_str()?;
+    is_read(name).then(|| name.to_owned())
 }
 
 /// A configuration file without the plugin in Multus' delegates; `None` if none of them names it, or no other plugin would be left.

@@ -8,7 +8,7 @@ use super::select::{
     Node, Primary, bare, conflist_name, delegates_name_plugin, list_with_entry, names_the_plugin, replaced,
 };
 use super::{Obstacle, Plan, Reason, Step, remove};
-use crate::install::conflist::{Delegate, List, Network, delegates, is_read, same_value};
+use crate::install::conflist::{Delegate, List, Network, delegated_network, is_read, same_value};
 use crate::install::operation::{Operation, Source};
 use crate::install::record::{self, Original};
 use crate::install::settings::{Mode, Settings};
@@ -21,10 +21,10 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     let done = match &settings.mode {
         Mode::Standalone { file } => node.standalone(plan, file),
         Mode::Chained { primary } => {
-            node.primary(primary.as_deref(), None).and_then(|found| node.chain_in_place(plan, &found))
+            node.chained(primary.as_deref()).and_then(|found| node.chain_in_place(plan, &found))
         }
         Mode::Owned { primary, file } => {
-            node.primary(primary.as_deref(), Some(file)).and_then(|found| node.chain_copy(plan, &found, file))
+            node.copied(primary.as_deref(), file).and_then(|found| node.chain_copy(plan, &found, file))
         }
     };
     match done {
@@ -34,7 +34,7 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
             // A file that hides the target may be the node's network, and its chain must not lose its entry.
             let hides = |found: &Obstacle| matches!(found, Obstacle::Refused { .. } | Obstacle::Unjudged(_));
             if !plan.obstacles.iter().any(hides) {
-                node.remove_former(plan, &target.name, &target.copied);
+                node.remove_former(plan, &target.name, target.copied.as_deref());
             }
             // The record comes first, so that it names all files if the agent is killed after any step.
             plan.steps.splice(first..first, record);
@@ -61,14 +61,13 @@ pub fn pod_network(settings: &Settings, snapshot: &Snapshot) -> Result<PodNetwor
     let files = snapshot.networks.as_ref().map_err(Clone::clone)?;
     let names_the_plugin = files.iter().any(names_the_plugin);
     let node = Node { settings, files, snapshot };
-    let (named, except) = match &settings.mode {
+    let found = match &settings.mode {
         Mode::Standalone { file } => {
             return Ok(PodNetwork { path: node.path(file), others: Vec::new(), names_the_plugin });
         }
-        Mode::Chained { primary } => (primary, None),
-        Mode::Owned { primary, file } => (primary, Some(file.as_str())),
+        Mode::Chained { primary } => node.chained(primary.as_deref())?,
+        Mode::Owned { primary, file } => node.copied(primary.as_deref(), file)?,
     };
-    let found = node.primary(named.as_deref(), except)?;
     if let Some(hidden) = found.hidden_by.into_iter().next() {
         return Err(hidden);
     }
@@ -81,8 +80,8 @@ struct Target<'a> {
     name: String,
     /// The file of another name from which it was converted, with the content that a removal puts back.
     converted: Option<(&'a NetworkFile, Original)>,
-    /// The names of the networks that Multus has copied into the file.
-    copied: BTreeSet<String>,
+    /// The name of the pod network that Multus has copied into the file.
+    copied: Option<String>,
 }
 
 impl<'a> Node<'a> {
@@ -98,6 +97,9 @@ impl<'a> Node<'a> {
             _ => plan.obstacles.extend(hidden_by.iter().cloned()),
         }
         let target = conflist_name(&file.name);
+        if let Some(by) = self.naming(&file.name).filter(|_| target != file.name) {
+            return Err(Obstacle::Named { path: self.path(&file.name), by: self.path(&by.name) });
+        }
         plan.network = Some(self.path(&target));
         self.write_chain(plan, file, network, &target)?;
         if primary.named {
@@ -109,7 +111,7 @@ impl<'a> Node<'a> {
         };
         let original = Original { content: bare(original), mode: file.mode };
         let converted = (file.name != target).then_some((*file, original));
-        Ok(Target { name: target, converted, copied: copied_networks(file) })
+        Ok(Target { name: target, converted, copied: copied_network(file) })
     }
 
     /// Adds the step after which `target` is the list of a file's network, with the entry.
@@ -152,10 +154,10 @@ impl<'a> Node<'a> {
             [only] => !same_value(only, entry.as_bytes()),
             _ => true,
         };
-        let copies = delegates(&first.content);
-        let mut of_network = copies.iter().filter(|copy| network.name() == Some(&copy.name));
-        let outdated = of_network.any(is_outdated);
-        outdated.then(|| Obstacle::Copied { copy: self.path(&first.name), network: self.path(target) })
+        let copy = delegated_network(&first.content).filter(|copy| network.name() == Some(&copy.name));
+        copy.as_ref()
+            .is_some_and(is_outdated)
+            .then(|| Obstacle::Copied { copy: self.path(&first.name), network: self.path(target) })
     }
 
     /// Returns the existing file that a conversion of `file` to `text` would replace, unless it is a list of another program.
@@ -196,8 +198,8 @@ impl<'a> Node<'a> {
         }
         let entry = self.settings.entry.chained();
         let text = match &primary.network {
-            Network::List(list) => list.with_entry(&entry),
-            Network::Single(single) => single.chained(&entry),
+            Network::List(list) => bare(list.with_entry(&entry)),
+            Network::Single(single) => bare(single.chained(&entry)),
         };
         let existing = self.find_own(owned)?;
         plan.network = Some(self.path(owned));
@@ -217,7 +219,7 @@ impl<'a> Node<'a> {
             Some(existing) => self.write(plan, Reason::EntryDiffers, owned, text, existing.mode, Some(primary.file)),
             None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
         }
-        Ok(Target { name: owned.to_owned(), converted: None, copied: BTreeSet::new() })
+        Ok(Target { name: owned.to_owned(), converted: None, copied: None })
     }
 
     /// Returns the existing file of this name. It is an error if the file is neither recorded nor names the plugin: the
@@ -241,28 +243,30 @@ impl<'a> Node<'a> {
             Some(existing) if same_value(&existing.content, text.as_bytes()) => {}
             Some(existing) => self.write(plan, Reason::EntryDiffers, file, text.into(), existing.mode, None),
         }
-        Ok(Target { name: file.to_owned(), converted: None, copied: BTreeSet::new() })
+        Ok(Target { name: file.to_owned(), converted: None, copied: None })
     }
 
     /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for
     /// a pod. The original of a list that was converted comes back. These steps follow the edit of `target`, so that the chain that
     /// the runtime uses always has the entry.
     ///
-    /// A list that Multus has copied into `target` has the entry, too, so that the next copy never lacks it.
-    fn remove_former(&self, plan: &mut Plan, target: &str, copied: &BTreeSet<String>) {
+    /// A list that Multus has copied into `target` has the entry, too, so that the next copy never lacks it. A file that Multus reads by
+    /// its path keeps its name.
+    fn remove_former(&self, plan: &mut Plan, target: &str, copied: Option<&str>) {
         for file in self.files.iter().filter(|file| file.name != target) {
             // The file from which `target` was converted is removed by `remove_converted`, now or in a later plan.
             if conflist_name(&file.name) == target && !self.is_own(file) {
                 continue;
             }
-            if self.is_own(file) {
+            let is_named = self.naming(&file.name).is_some();
+            if self.is_own(file) && !is_named {
                 plan.step(Reason::LeftBehind, remove(self.path(&file.name)));
             } else if let Some(list) = copied_list(file, copied) {
                 let entry = self.settings.entry.chained();
                 if let Some(reason) = entry_deviation(&list, &entry) {
                     self.write(plan, reason, &file.name, list.with_entry(&entry), file.mode, None);
                 }
-            } else if !put_back(plan, self.settings, self.snapshot, file)
+            } else if (is_named || !put_back(plan, self.settings, self.snapshot, file))
                 && let Some(list) = list_with_entry(file)
             {
                 plan.step(Reason::LeftBehind, replaced(&self.path(&file.name), file, list.without_entry()));
@@ -323,15 +327,15 @@ fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
     }
 }
 
-/// The names of the networks that Multus has copied into a file.
-fn copied_networks(file: &NetworkFile) -> BTreeSet<String> {
-    delegates(&file.content).into_iter().map(|delegate| delegate.name).collect()
+/// The name of the pod network that Multus has copied into a file.
+fn copied_network(file: &NetworkFile) -> Option<String> {
+    delegated_network(&file.content).map(|delegate| delegate.name)
 }
 
 /// The list of a file that Multus has copied.
-fn copied_list<'f>(file: &'f NetworkFile, copied: &BTreeSet<String>) -> Option<List<'f>> {
+fn copied_list<'f>(file: &'f NetworkFile, copied: Option<&str>) -> Option<List<'f>> {
     match Network::of_file(&file.name, &file.content) {
-        Ok(Network::List(list)) if copied.contains(list.name()) => Some(list),
+        Ok(Network::List(list)) if copied == Some(list.name()) => Some(list),
         _ => None,
     }
 }
@@ -349,7 +353,7 @@ pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bo
 pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
     let chains: Vec<_> = files.iter().filter_map(|file| Some((file, list_with_entry(file)?))).collect();
     let is_copied = |name: &str, by: &NetworkFile| {
-        chains.iter().any(|(copy, _)| copy.name != by.name && copied_networks(copy).contains(name))
+        chains.iter().any(|(copy, _)| copy.name != by.name && copied_network(copy).as_deref() == Some(name))
     };
     let originals = chains.iter().filter(|(file, list)| !is_copied(list.name(), file));
     let mut names: BTreeSet<String> = originals.map(|(_, list)| list.name().to_owned()).collect();

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::select::{bare, conflist_name, is_own, list_with_entry, names_the_plugin, replaced};
+use super::select::{bare, conflist_name, is_own, list_with_entry, names_the_plugin, naming, replaced};
 use super::{Plan, Reason, remove};
 use crate::install::conflist::{List, Network, same_value, without_delegated};
 use crate::install::operation::{Operation, Source};
@@ -19,13 +19,19 @@ pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     // A copy sorts before the list that it was made of. It is removed after the list's entry, because the runtime uses
     // the list as soon as the copy is removed.
     let (own, others): (Vec<_>, Vec<_>) = held.iter().partition(|held| directory.is_own(held));
+    let (kept, own): (Vec<_>, Vec<_>) = own.into_iter().partition(|held| directory.keep(plan, held));
     for held in others {
-        if let Some(replacement) = directory.replacement_of(held) {
-            directory.replace(plan, Reason::Removal, held.name, &held.file, replacement);
-        } else if let Some(removed) = without_plugin(&settings.net_dir.join(held.name), &held.file) {
-            plan.step(Reason::Removal, removed);
+        let replacement = directory.replacement_of(held).filter(|_| !directory.keep(plan, held));
+        match replacement {
+            Some(replacement) => {
+                // Multus' newer version is a copy of a network with the plugin.
+                let replacement = replacement.map_content(bare);
+                directory.replace(plan, Reason::Removal, held.name, &held.file, replacement);
+            }
+            None => directory.take_out(plan, held),
         }
     }
+    kept.into_iter().for_each(|held| directory.take_out(plan, held));
     for held in own {
         plan.step(Reason::Removal, remove(settings.net_dir.join(held.name)));
     }
@@ -74,6 +80,13 @@ struct Replacement<'a> {
     exists: bool,
 }
 
+impl Replacement<'_> {
+    fn map_content(self, map: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Self {
+        let Source { path, content } = self.by;
+        Self { by: Source { path, content: map(content) }, ..self }
+    }
+}
+
 impl Held<'_> {
     /// What another program has added to the name.
     fn suffix(&self) -> &str {
@@ -100,6 +113,23 @@ impl<'a> Directory<'a> {
         files.chain(renamed).collect()
     }
 
+    /// Whether a list would be removed, but stays under its name, because another configuration has its path. Says so.
+    fn keep(&self, plan: &mut Plan, held: &Held<'_>) -> bool {
+        let Some(by) = naming(self.files, held.name) else { return false };
+        let is_list = matches!(Network::of_file(&held.file.name, &held.file.content), Ok(Network::List(_)));
+        if is_list {
+            let (list, by) = (self.settings.net_dir.join(held.name), self.settings.net_dir.join(&by.name));
+            plan.warnings.push(format!("{} stays, without the plugin: {} has its path", list.display(), by.display()));
+        }
+        is_list
+    }
+
+    /// Adds the step that takes the plugin out of a file, if it names the plugin.
+    fn take_out(&self, plan: &mut Plan, held: &Held<'_>) {
+        let removed = without_plugin(&self.settings.net_dir.join(held.name), &held.file);
+        removed.into_iter().for_each(|operation| plan.step(Reason::Removal, operation));
+    }
+
     /// Whether this program created the whole file. Another program's file of that name, which it has set aside, is not.
     fn is_own(&self, held: &Held<'_>) -> bool {
         let Held { file, .. } = held;
@@ -117,8 +147,7 @@ impl<'a> Directory<'a> {
             let name = format!("{former}{}", held.suffix());
             let newer = self.content(&name);
             let is_leftover = newer.is_some() && list_with_entry(&held.file).is_some();
-            // Multus' newer version is a copy of a network with the plugin.
-            let content = bare(newer.unwrap_or(&original.content).to_vec());
+            let content = newer.unwrap_or(&original.content).to_vec();
             let by = Source { path: self.settings.net_dir.join(name), content };
             (is_leftover || self.is_converted(&held.file, original)).then_some(Replacement {
                 original,

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::Obstacle;
 use crate::contract;
-use crate::install::conflist::{Invalid, List, Network, decode_drop_in, drop_in_directory, is_read, without_delegated};
+use crate::install::conflist::{
+    Invalid, List, Network, cluster_network, decode_drop_in, drop_in_directory, is_read, names_file, without_delegated,
+};
 use crate::install::operation::Operation;
 use crate::install::read::Unread;
 use crate::install::record::Record;
@@ -64,10 +66,41 @@ impl<'a> Node<'a> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// Selects the file to chain into. At least one of its other plugins must be in the plugin directory, as evidence that the
-    /// runtime searches it; the others may be in further directories.
-    pub(super) fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
-        let primary = named.map_or_else(|| self.first(except), |name| self.named(name))?;
+    /// The first other file that has the path of the file `name`.
+    pub(super) fn naming(&self, name: &str) -> Option<&'a NetworkFile> {
+        naming(self.files, name)
+    }
+
+    /// Selects the file to chain into.
+    pub(super) fn chained(&self, named: Option<&str>) -> Result<Primary<'a>, Obstacle> {
+        let primary = match named {
+            Some(name) => self.named(name)?,
+            None => self.behind_shim(self.first(None)?)?,
+        };
+        self.searched(primary)
+    }
+
+    /// Selects the file to copy, which is not the file `except`.
+    pub(super) fn copied(&self, named: Option<&str>, except: &str) -> Result<Primary<'a>, Obstacle> {
+        let primary = named.map_or_else(|| self.first(Some(except)), |name| self.named(name))?;
+        self.searched(primary)
+    }
+
+    /// The list that Multus' daemon reads at each ADD, if `first` is the daemon's own file, which cannot hold a chain. A list under
+    /// another name would stay on the node when the daemon removes its file at its end, and no pod would start. A file that is no list,
+    /// or is in another directory, cannot get the entry.
+    fn behind_shim(&self, first: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
+        let read = cluster_network(&first.file.content).filter(|_| matches!(first.network, Network::Single(_)));
+        let list = read.filter(|name| conflist_name(name) == *name).and_then(|name| self.find(&name));
+        match list {
+            Some(file) => Ok(Primary { file, network: self.usable(file, self.judge(file))?, ..first }),
+            None => Ok(first),
+        }
+    }
+
+    /// Returns a selected file. At least one of its other plugins must be in the plugin directory, as evidence that the runtime
+    /// searches it; the others may be in further directories.
+    fn searched(&self, primary: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
         let others = primary.network.other_plugins();
         if others.is_empty() || others.iter().any(|kind| self.snapshot.plugins.contains(*kind)) {
             return Ok(primary);
@@ -126,12 +159,17 @@ impl<'a> Node<'a> {
             true => self.judge(file),
             false => self.judge_as(file, Network::parse),
         };
+        Ok(Primary { file, network: self.usable(file, judged)?, named: true, hidden_by: Vec::new() })
+    }
+
+    /// The network of a file that no other file can replace.
+    fn usable(&self, file: &NetworkFile, judged: Result<Network<'a>, Refusal>) -> Result<Network<'a>, Obstacle> {
         match judged {
             Ok(network) if has_only_our_plugin(&network) => {
                 let reason = format!("the file names no plugin but {}", contract::PLUGIN_NAME);
                 Err(Obstacle::Unusable { path: self.path(&file.name), reason })
             }
-            Ok(network) => Ok(Primary { file, network, named: true, hidden_by: Vec::new() }),
+            Ok(network) => Ok(network),
             Err(Refusal::Invalid(Invalid::Json(_))) if file.is_recent => {
                 Err(Obstacle::HalfWritten { path: self.path(&file.name) })
             }
@@ -200,6 +238,11 @@ fn has_only_our_plugin(network: &Network<'_>) -> bool {
         Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
         Network::List(list) => list.without_entry().is_none(),
     }
+}
+
+/// The first other file that has the path of the file `name`.
+pub(super) fn naming<'f>(files: &'f [NetworkFile], name: &str) -> Option<&'f NetworkFile> {
+    files.iter().find(|file| file.name != name && names_file(&file.content, name))
 }
 
 /// Whether this program created the whole file. A copy of the default name counts even if no record names it, because

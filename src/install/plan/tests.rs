@@ -91,7 +91,15 @@ fn apply(settings: &Settings, node: &mut Snapshot, operation: Operation) {
             files.sort_by(|a, b| a.name.cmp(&b.name));
         }
         Operation::Write { content, mode, .. } => node.kubeconfig = Some((content, mode)),
-        Operation::Remove { path, .. } => {
+        Operation::Remove { path, replaced_by, .. } => {
+            if let Some(by) = replaced_by.filter(|by| !by.path.ends_with(record::FILE)) {
+                let replacement = files.iter().find(|file| settings.net_dir.join(&file.name) == by.path);
+                assert!(
+                    replacement.is_some_and(|file| file.content == by.content),
+                    "{} is not replaced",
+                    path.display()
+                );
+            }
             node.stale.retain(|stale| *stale != path);
             files.retain(|file| !network || file.name != name);
         }

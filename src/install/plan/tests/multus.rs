@@ -1,6 +1,7 @@
 //! Plans beside Multus, which copies a network with the plugin's entry.
 
 use super::*;
+use crate::install::conflist;
 
 /// Multus' configuration with a copy of `network`.
 fn copy(network: &str) -> String {
@@ -100,4 +101,193 @@ fn a_copy_without_the_entry_is_an_obstacle_to_a_named_network() {
     }
     let other = copy(LIST).replace(r#""name":"net""#, r#""name":"other""#);
     assert!(install(&named, &after(&named, beside("00-multus.conflist", &other, LIST))).is_empty());
+}
+
+/// Multus' file as its daemon writes it, with the path as the daemon's container mounts the directory.
+fn shim(network: &str) -> String {
+    let path = format!("/host/etc/cni/net.d/{network}");
+    format!(r#"{{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim","clusterNetwork":"{path}"}}"#)
+}
+
+/// The file of the thin plugin, as an operator writes it.
+fn by_path(network: &str) -> String {
+    shim(network).replace("multus-shim", "multus")
+}
+
+/// The node on which a file was converted before Multus read the list.
+fn converted_before(multus: &str) -> Snapshot {
+    let mut node = after(&chained(), node(BinaryState::Same, vec![file("10-a.conf", CONF)]));
+    assert_eq!(names(&node), ["10-a.conflist"]);
+    node.networks.as_mut().unwrap().insert(0, file("00-multus.conf", multus));
+    node.plugins.extend(["multus", "multus-shim"].map(str::to_owned));
+    node
+}
+
+fn plugins(node: &Snapshot, name: &str) -> Vec<String> {
+    let content = content(node, name);
+    conflist::List::decode(content.as_bytes()).unwrap().kinds().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_entry_is_in_the_list_that_the_daemon_of_multus_reads() {
+    let before = beside("00-multus.conf", &shim("10-a.conflist"), LIST);
+    let mut node = after(&chained(), before);
+    assert_eq!(
+        (names(&node), content(&node, "10-a.conflist")),
+        (vec!["00-multus.conf", "10-a.conflist"], chained_list())
+    );
+    assert!(install(&chained(), &node).is_empty());
+    let removed = removed(&chained(), node.clone());
+    assert_eq!(
+        (names(&removed), content(&removed, "10-a.conflist")),
+        (vec!["00-multus.conf", "10-a.conflist"], LIST.to_owned())
+    );
+    // The daemon removes its file at its end: the list is the node's network, and has the entry.
+    node.networks.as_mut().unwrap().remove(0);
+    assert!(install(&chained(), &node).is_empty());
+}
+
+#[test]
+fn the_file_of_the_daemon_is_converted_if_it_reads_no_list_of_the_directory() {
+    for network in ["10-a.conf", "20-elsewhere.conflist"] {
+        let mut node = beside("00-multus.conf", &shim(network), LIST);
+        node.networks.as_mut().unwrap()[1] = file("10-a.conf", CONF);
+        node.plugins.insert("multus-shim".to_owned());
+        let node = after(&chained(), node);
+        assert_eq!(names(&node), ["00-multus.conflist", "10-a.conf"], "{network}");
+        assert_eq!(plugins(&node, "00-multus.conflist"), ["multus-shim", "istio-cni"]);
+    }
+}
+
+#[test]
+fn an_unusable_list_that_the_daemon_of_multus_reads_is_an_obstacle() {
+    let half = NetworkFile { is_recent: true, ..file("10-a.conflist", "") };
+    for (list, expected) in [
+        (half.clone(), "/net/10-a.conflist is not valid JSON yet: its writer may not have finished"),
+        (
+            NetworkFile { is_recent: false, ..half },
+            "the plugin cannot be added to /net/10-a.conflist: the file is not JSON: ",
+        ),
+        (
+            file("10-a.conflist", &LIST.replace("ptp", "istio-cni")),
+            "the plugin cannot be added to /net/10-a.conflist: the file names no plugin",
+        ),
+    ] {
+        let mut node = beside("00-multus.conf", &shim("10-a.conflist"), LIST);
+        node.networks.as_mut().unwrap()[1] = list;
+        let plan = install(&chained(), &node);
+        let obstacles: Vec<_> = plan.obstacles.iter().map(ToString::to_string).collect();
+        assert!(obstacles.len() == 1 && obstacles[0].starts_with(expected), "{obstacles:?}");
+        assert_eq!(plan.network, None);
+    }
+}
+
+#[test]
+fn a_file_that_multus_reads_by_its_path_keeps_its_name() {
+    let listed = by_path("10-a.conflist").replace(r#""clusterNetwork":"#, r#""defaultNetworks":["#).replace('}', "]}");
+    let waited = by_path("10-a.conflist").replace("clusterNetwork", "readinessindicatorfile");
+    for multus in [shim("10-a.conflist"), by_path("10-a.conflist"), listed, waited] {
+        let before = converted_before(&multus);
+        let node = after(&chained(), before.clone());
+        assert!(install(&chained(), &node).is_empty(), "{multus}: {:?}", install(&chained(), &node));
+        assert!(
+            names(&node).contains(&"10-a.conflist") && !names(&node).contains(&"10-a.conf"),
+            "{multus}: {:?}",
+            names(&node)
+        );
+        for node in [before, node] {
+            let warnings = removal(&chained(), &node, Scope::ALL, None).warnings;
+            let expected = "/net/10-a.conflist stays, without the plugin: /net/00-multus.conf";
+            assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{multus}: {warnings:?}");
+            let node = removed(&chained(), node);
+            assert_eq!(names(&node), ["00-multus.conf", "10-a.conflist"], "{multus}");
+            assert_eq!(
+                (content(&node, "00-multus.conf"), plugins(&node, "10-a.conflist")),
+                (multus.clone(), vec!["bridge".to_owned()])
+            );
+        }
+    }
+}
+
+#[test]
+fn the_original_comes_back_once_multus_does_not_read_the_list() {
+    let mut node = after(&chained(), converted_before(&by_path("10-a.conflist")));
+    node.networks.as_mut().unwrap().retain(|file| file.name == "10-a.conflist");
+    let node = removed(&chained(), after(&chained(), node));
+    assert_eq!(node.networks.unwrap(), [file("10-a.conf", CONF)]);
+}
+
+/// The file was converted between the start of Multus' daemon, which has found the former name, and the daemon's first file.
+#[test]
+fn the_original_comes_back_if_multus_reads_it_by_its_path() {
+    let node = after(&chained(), converted_before(&shim("10-a.conf")));
+    assert_eq!(names(&node), ["00-multus.conflist", "10-a.conf"]);
+    assert!(install(&chained(), &after(&chained(), node)).is_empty());
+}
+
+#[test]
+fn a_single_plugin_that_multus_reads_by_its_path_is_not_converted() {
+    let named = settings(Mode::Chained { primary: Some("10-a.conf".to_owned()) });
+    let mut node = beside("00-multus.conf", &by_path("10-a.conf"), LIST);
+    node.networks.as_mut().unwrap()[1] = file("10-a.conf", CONF);
+    let plan = install(&named, &node);
+    let expected = "/net/00-multus.conf has the path of /net/10-a.conf, which would have another name as a list, so the plugin is not added to \
+                    it: if CNI_CONF_NAME names the file, leave it empty, so that the plugin is added behind Multus; else let \
+                    /net/00-multus.conf have the network's name instead, or remove it";
+    assert_eq!(plan.obstacles.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+    assert_eq!(names(&after(&named, node)), ["00-multus.conf", "10-a.conf"]);
+}
+
+/// Multus' daemon has chosen the copy, which sorts first.
+#[test]
+fn a_copy_that_multus_reads_by_its_path_keeps_its_name() {
+    let owned = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
+    let mut node = after(&owned, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
+    node.networks.as_mut().unwrap().insert(0, file("00-multus.conf", &by_path("02-istio-cni.conflist")));
+    node.plugins.insert("multus".to_owned());
+    let mut chained = after(&chained(), node.clone());
+    assert_eq!(plugins(&chained, "02-istio-cni.conflist"), ["ptp"]);
+    for node in [node, chained.clone()] {
+        assert_eq!(plugins(&removed(&owned, node), "02-istio-cni.conflist"), ["ptp"]);
+    }
+    chained.networks.as_mut().unwrap().retain(|file| !file.name.starts_with("00-multus"));
+    assert_eq!(names(&after(&self::chained(), chained)), ["10-a.conflist"]);
+}
+
+#[test]
+fn only_the_first_delegate_is_the_pod_network() {
+    let second = LIST.replace(r#""net""#, r#""second""#);
+    let mut node = beside("00-multus.conflist", &copy(&format!("{LIST},{second}")), LIST);
+    node.networks.as_mut().unwrap().push(file("20-b.conflist", &second));
+    let node = after(&chained(), node);
+    assert_eq!((content(&node, "10-a.conflist"), content(&node, "20-b.conflist")), (chained_list(), second));
+}
+
+#[test]
+fn an_owned_copy_of_the_file_of_multus_names_the_plugin_once() {
+    let owned = settings(Mode::Owned { primary: None, file: "00-istio-cni.conflist".to_owned() });
+    let multus = copy(&chained_list());
+    let node = after(&owned, beside("00-multus.conflist", &multus, LIST));
+    let owned = content(&node, "00-istio-cni.conflist");
+    assert!(owned.contains(LIST) && owned.matches(r#""type": "istio-cni""#).count() == 1, "{owned}");
+}
+
+/// Multus' newer file has a copy with the plugin, which the operator's choice of a network requires.
+#[test]
+fn a_newer_file_of_multus_stays_as_it_is_when_the_entry_goes_to_the_network() {
+    let mut node = after(&chained(), beside("00-multus.conf", &single(LIST), LIST));
+    node.networks.as_mut().unwrap().insert(0, file("00-multus.conf", &single(&chained_list())));
+    let named = settings(Mode::Chained { primary: Some("10-a.conflist".to_owned()) });
+    let replaced_by = install(&named, &node).steps.into_iter().find_map(|step| match step.operation {
+        Operation::Remove { path, replaced_by, .. } if path.ends_with("00-multus.conflist") => replaced_by,
+        _ => None,
+    });
+    assert_eq!(replaced_by.unwrap().content, single(&chained_list()).into_bytes());
+    let node = after(&named, node);
+    assert_eq!(
+        (names(&node), content(&node, "00-multus.conf")),
+        (vec!["00-multus.conf", "10-a.conflist"], single(&chained_list()))
+    );
+    // Then the record names nothing that a removal would put back.
+    assert!(install(&named, &after(&named, node)).is_empty());
 }

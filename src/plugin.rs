@@ -51,6 +51,11 @@ pub enum Error {
          use another runtime class, or create the pod without a sidecar"
     )]
     Sandbox { pod: pod::PodName, sandbox: String },
+    /// It is not known whether the pod runs in such a sandbox, and the chain entry refuses pods that do.
+    #[error(
+        "it is not known whether the rules of the node's kernel reach pod {pod}, and this node refuses pods that they do not reach: {reason}"
+    )]
+    UnknownSandbox { pod: pod::PodName, reason: String },
     /// The netns cannot be entered or read.
     #[error(transparent)]
     Netns(#[from] netns::Error),
@@ -87,6 +92,7 @@ impl Error {
             Self::OwnNetns(_) => Code::InvalidNetns,
             Self::Lookup(error) if error.is_temporary() => Code::TryAgainLater,
             Self::Converge { error, .. } if error.is_temporary() => Code::TryAgainLater,
+            Self::UnknownSandbox { .. } => Code::TryAgainLater,
             Self::Lookup(_)
             | Self::Annotation { .. }
             | Self::Sandbox { .. }
@@ -103,6 +109,7 @@ impl Error {
             Self::Lookup(_) => "lookup",
             Self::Annotation { .. } => "annotation",
             Self::Sandbox { .. } => contract::SANDBOX,
+            Self::UnknownSandbox { .. } => "unknown_sandbox",
             Self::Netns(_) => "netns",
             Self::OwnNetns(_) => "own_netns",
             Self::Converge { .. } if self.lack().is_some() => contract::NO_BACKEND,
@@ -123,7 +130,7 @@ impl Error {
     fn prevents_verification(&self) -> bool {
         match self {
             Self::Request(_) | Self::OwnNetns(_) | Self::Netns(netns::Error::Gone { .. }) => false,
-            Self::NotRedirected { .. } | Self::Sandbox { .. } => false,
+            Self::NotRedirected { .. } | Self::Sandbox { .. } | Self::UnknownSandbox { .. } => false,
             Self::Lookup(_) | Self::Annotation { .. } | Self::Netns(_) | Self::Converge { .. } => true,
         }
     }

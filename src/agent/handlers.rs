@@ -13,7 +13,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -21,10 +21,12 @@ use crate::pod::{PodFacts, RuntimeHandler, is_sandbox};
 use crate::runtime_config;
 use crate::serve::resource::watch_list;
 
+/// The name of containerd's handler of pods with the annotation `io.kubernetes.cri.untrusted-workload`.
+const UNTRUSTED: &str = "untrusted";
 /// The age at which the configuration is read again.
 const MAX_AGE: Duration = Duration::from_secs(5);
-/// The time that a lookup waits for the configuration.
-const READ_LIMIT: Duration = Duration::from_millis(200);
+/// The time that a lookup waits for the configuration, and for the list of RuntimeClasses.
+const LIMIT: Duration = Duration::from_millis(200);
 
 /// What is known about handlers; clones share it.
 #[derive(Clone)]
@@ -33,55 +35,111 @@ pub struct Handlers {
     /// The directory at which the node's root is mounted, if it is.
     root: Option<PathBuf>,
     configured: Arc<Mutex<Configured>>,
+    /// The handlers of the runtimes' configurations, as they were read last.
+    last: watch::Sender<Option<Configurations>>,
 }
 
-/// The handlers of the runtimes' configurations.
+/// The handlers of the configuration of each runtime that may be the node's.
+type Configurations = Arc<Vec<runtime_config::Handlers>>;
+
+/// A pod's handler is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unknown {
+    #[error("the configuration of the container runtime has not been read yet")]
+    Configuration,
+    #[error(
+        "the RuntimeClasses have not been listed yet; if they never are, the agent lacks the right to list and watch them"
+    )]
+    Classes,
+    #[error("the agent does not know the RuntimeClass {0} yet")]
+    Class(String),
+}
+
+/// The reading of the runtimes' configurations.
 #[derive(Default)]
 struct Configured {
-    handlers: Arc<Vec<runtime_config::Handlers>>,
     read_at: Option<Instant>,
     /// A reading that no lookup has waited for to its end. There is at most one, because a file system that hangs ends none.
-    reading: Option<JoinHandle<Vec<runtime_config::Handlers>>>,
+    reading: Option<JoinHandle<Vec<Result<runtime_config::Directories, runtime_config::Error>>>>,
+    /// The reason for which the last reading does not count.
+    refused: Option<String>,
 }
 
 impl Handlers {
-    /// `root`: the directory at which the node's root is mounted, if it is. The writer is for [`watch`].
+    /// `root`: the directory at which the node's root is mounted, if it is. The writer is for [`watch()`].
     pub fn new(root: Option<PathBuf>) -> (Self, Writer<RuntimeClass>) {
         let (classes, writer) = reflector::store();
-        (Self { classes, root, configured: Arc::default() }, writer)
+        (Self { classes, root, configured: Arc::default(), last: watch::Sender::default() }, writer)
     }
 
-    /// Returns the handler of a pod, as far as it is known.
-    pub(super) async fn of(&self, facts: &PodFacts) -> Option<RuntimeHandler> {
+    /// Returns the handler of a pod; `None` for pods without a sidecar, and where neither class nor configuration names one.
+    pub(super) async fn of(&self, facts: &PodFacts) -> Result<Option<RuntimeHandler>, Unknown> {
         // Only the redirection of a sidecar's pod depends on it.
-        facts.proxy.as_ref()?;
-        let class = facts.runtime_class.as_deref();
-        let known = class.and_then(|class| self.classes.get(&ObjectRef::new(class)));
-        let configured = match &self.root {
-            Some(root) => timeout(READ_LIMIT, async { self.configured.lock().await.current(root).await }).await,
-            None => Ok(Arc::default()),
+        if facts.proxy.is_none() {
+            return Ok(None);
+        }
+        let configured = self.configurations().await.ok_or(Unknown::Configuration)?;
+        let Some(class) = facts.runtime_class.as_deref() else {
+            return Ok(decide(facts.untrusted.then_some(UNTRUSTED), None, &configured));
         };
-        let configured = configured.unwrap_or_default();
-        decide(class, known.as_ref().map(|class| class.handler.as_str()), &configured)
+        let listed = timeout(LIMIT, self.classes.wait_until_ready()).await.is_ok_and(|ready| ready.is_ok());
+        let known = self.classes.get(&ObjectRef::new(class));
+        let decided = decide(Some(class), known.as_ref().map(|class| class.handler.as_str()), &configured);
+        match (known, decided) {
+            (Some(_), decided) => Ok(decided),
+            // The class counts as the name of its handler only where that is a sandbox: it may have any other handler.
+            (None, Some(handler)) if handler.is_sandbox => Ok(Some(handler)),
+            (None, _) if listed => Err(Unknown::Class(class.to_owned())),
+            (None, _) => Err(Unknown::Classes),
+        }
+    }
+
+    /// The handlers of the runtimes' configurations: as they were read last, if they cannot be read soon enough.
+    async fn configurations(&self) -> Option<Configurations> {
+        let Some(root) = &self.root else { return Some(Arc::default()) };
+        let reading = async { self.configured.lock().await.renew(root, &self.last).await };
+        let _ = timeout(LIMIT, reading).await;
+        self.last.borrow().clone()
     }
 }
 
 impl Configured {
-    async fn current(&mut self, root: &Path) -> Arc<Vec<runtime_config::Handlers>> {
-        if self.read_at.is_none_or(|at| at.elapsed() >= MAX_AGE) {
-            let root = root.to_owned();
-            let reading = self.reading.get_or_insert_with(|| tokio::task::spawn_blocking(move || read(&root)));
-            // A panic is logged by the panic hook.
-            self.handlers = reading.await.map(Arc::new).unwrap_or_default();
-            (self.reading, self.read_at) = (None, Some(Instant::now()));
+    /// Reads the configurations again if they are old.
+    async fn renew(&mut self, root: &Path, last: &watch::Sender<Option<Configurations>>) {
+        if self.read_at.is_some_and(|at| at.elapsed() < MAX_AGE) {
+            return;
         }
-        Arc::clone(&self.handlers)
+        let root = root.to_owned();
+        let reading =
+            self.reading.get_or_insert_with(|| tokio::task::spawn_blocking(move || runtime_config::read(&root)));
+        // A panic is logged by the panic hook.
+        let read = reading.await;
+        (self.reading, self.read_at) = (None, Some(Instant::now()));
+        let Ok(read) = read else { return };
+        let refused = reason_to_keep(&read, last.borrow().as_deref());
+        if refused != self.refused
+            && let Some(reason) = &refused
+        {
+            tracing::warn!("the runtime handlers that were read before still count: {reason}");
+        }
+        if refused.is_none() {
+            last.send_replace(Some(Arc::new(read.into_iter().flatten().map(|read| read.handlers).collect())));
+        }
+        self.refused = refused;
     }
 }
 
-/// A configuration that cannot be read counts as none here: `install` and `check` name it.
-fn read(root: &Path) -> Vec<runtime_config::Handlers> {
-    runtime_config::read(root).into_iter().flatten().map(|read| read.handlers).collect()
+/// The reason for which handlers that were read before still count: a runtime goes on with a configuration that was removed or made
+/// invalid. A first configuration that cannot be read counts as none: `install` and `check` name it.
+fn reason_to_keep(
+    read: &[Result<runtime_config::Directories, runtime_config::Error>],
+    last: Option<&Vec<runtime_config::Handlers>>,
+) -> Option<String> {
+    last.filter(|last| !last.is_empty())?;
+    match read.iter().find_map(|read| read.as_ref().err()) {
+        Some(error) => Some(error.to_string()),
+        None => read.is_empty().then(|| "the node has no configuration of a container runtime any more".to_owned()),
+    }
 }
 
 /// Decides which handler the pods of a class have. `known` is the handler of its RuntimeClass; without one the class counts as the
@@ -123,6 +181,10 @@ mod tests {
                         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\n\
                         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.safe]\nruntime_type = 'io.containerd.kata.v2'\n";
 
+    fn read(root: &Path) -> Vec<runtime_config::Handlers> {
+        runtime_config::read(root).into_iter().map(|read| read.unwrap().handlers).collect()
+    }
+
     fn node(text: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("etc/containerd")).unwrap();
@@ -155,24 +217,77 @@ mod tests {
         assert_eq!(decide(None, None, &default), handler("safe", true, kata));
     }
 
+    /// The facts of a pod of a class with a proxy.
+    fn pod(class: Option<&str>) -> PodFacts {
+        let proxy = Some(ProxyContainer::default());
+        PodFacts { runtime_class: class.map(Into::into), proxy, ..PodFacts::default() }
+    }
+
+    fn class(name: &str, handler: &str) -> RuntimeClass {
+        serde_json::from_value(serde_json::json!({ "metadata": { "name": name }, "handler": handler })).unwrap()
+    }
+
     #[tokio::test]
     async fn only_a_pod_with_a_proxy_has_a_handler() {
         let root = node(TEXT);
         let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
-        let facts = PodFacts { runtime_class: Some("safe".into()), ..PodFacts::default() };
-        assert_eq!(handlers.of(&facts).await, None);
-        let facts = PodFacts { proxy: Some(ProxyContainer::default()), ..facts };
-        assert_eq!(handlers.of(&facts).await, handler("safe", true, Some("io.containerd.kata.v2")));
+        assert_eq!(handlers.of(&PodFacts { proxy: None, ..pod(Some("safe")) }).await, Ok(None));
+        assert_eq!(handlers.of(&pod(Some("safe"))).await, Ok(handler("safe", true, Some("io.containerd.kata.v2"))));
+        let untrusted = node(&TEXT.replace(".safe]", ".untrusted]"));
+        let (handlers, _writer) = Handlers::new(Some(untrusted.path().to_owned()));
+        let facts = PodFacts { untrusted: true, ..pod(None) };
+        assert_eq!(handlers.of(&facts).await.unwrap().unwrap().name, "untrusted");
+        assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "runc");
     }
 
     #[tokio::test]
-    async fn the_class_names_the_handler() {
+    async fn a_handler_is_not_known_before_its_class_is() {
         let root = node(TEXT);
         let (handlers, mut writer) = Handlers::new(Some(root.path().to_owned()));
-        let class = serde_json::json!({ "metadata": { "name": "secure" }, "handler": "safe" });
-        writer.apply_watcher_event(&watcher::Event::Apply(serde_json::from_value(class).unwrap()));
-        let proxy = Some(ProxyContainer::default());
-        let facts = PodFacts { runtime_class: Some("secure".into()), proxy, ..PodFacts::default() };
-        assert_eq!(handlers.of(&facts).await.map(|found| found.name).as_deref(), Some("safe"));
+        // The class of this name may have any handler.
+        assert_eq!(handlers.of(&pod(Some("runc"))).await, Err(Unknown::Classes));
+        for event in
+            [watcher::Event::Init, watcher::Event::InitApply(class("secure", "safe")), watcher::Event::InitDone]
+        {
+            writer.apply_watcher_event(&event);
+        }
+        assert_eq!(handlers.of(&pod(Some("secure"))).await.unwrap().unwrap().name, "safe");
+        assert_eq!(handlers.of(&pod(Some("runc"))).await, Err(Unknown::Class("runc".into())));
+    }
+
+    #[tokio::test]
+    async fn handlers_that_were_read_count_while_the_configuration_cannot_be_read() {
+        let root = node(TEXT);
+        let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
+        let safe = Ok(handler("safe", true, Some("io.containerd.kata.v2")));
+        assert_eq!(handlers.of(&pod(Some("safe"))).await, safe);
+        let path = root.path().join(FILE);
+        let changes: [&dyn Fn(); 2] =
+            [&|| fs::write(&path, "version = ").unwrap(), &|| fs::remove_file(&path).unwrap()];
+        for (change, reason) in changes.into_iter().zip(["invalid TOML", "no configuration"]) {
+            change();
+            handlers.configured.lock().await.read_at = None;
+            assert_eq!(handlers.of(&pod(Some("safe"))).await, safe);
+            let refused = handlers.configured.lock().await.refused.clone();
+            assert!(refused.as_ref().is_some_and(|refused| refused.contains(reason)), "{refused:?}");
+        }
+        fs::write(&path, TEXT.replace("kata", "runc")).unwrap();
+        handlers.configured.lock().await.read_at = None;
+        assert_eq!(handlers.of(&pod(Some("safe"))).await, Err(Unknown::Classes));
+        assert_eq!(handlers.configured.lock().await.refused, None);
+    }
+
+    /// The lock stands for a reading that does not end.
+    #[tokio::test]
+    async fn handlers_that_were_read_count_while_a_reading_hangs() {
+        let root = node(TEXT);
+        let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
+        let configured = Arc::clone(&handlers.configured);
+        let hanging = configured.lock().await;
+        assert_eq!(handlers.of(&pod(None)).await, Err(Unknown::Configuration));
+        drop(hanging);
+        assert_eq!(handlers.of(&pod(None)).await, Ok(handler("runc", false, None)));
+        let _hanging = configured.lock().await;
+        assert_eq!(handlers.of(&pod(None)).await, Ok(handler("runc", false, None)));
     }
 }

@@ -65,7 +65,10 @@ pub(super) async fn respond(request: Request, sources: &Sources, shutdown: &Shut
         Ok(Query::Pod { pod, uid }) => {
             let mut lookup = cache.lookup(&pod, uid.as_deref(), LOOKUP_LIMIT).await;
             if let Lookup::Hit(facts) | Lookup::Waited(facts) = &mut lookup {
-                facts.handler = handlers.of(facts).await;
+                match handlers.of(facts).await {
+                    Ok(handler) => facts.handler = handler,
+                    Err(unknown) => facts.unknown_handler = Some(unknown.to_string()),
+                }
             }
             metrics.looked_up(&lookup);
             tracing::debug!(%pod, uid, result = lookup.as_str(), "pod looked up");

@@ -8,18 +8,20 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::configuration::ClusterFlags;
 use super::decision::{Explained, Injection, Redirection, redirect};
 use super::form::{Detail, Output};
+use super::runtime_class::sandbox_of;
 use super::workload::read_pod;
 use super::{Error, Streams, documents, text};
 use crate::cni::{Call, NetConf, Target};
 use crate::contract::annotation;
 use crate::diagnostics::terminal::{Style, printable};
-use crate::plugin::{Early, SkipReason, before_lookup};
-use crate::pod::PodName;
+use crate::plugin::{self, Early, SkipReason, before_lookup};
+use crate::pod::{PodName, is_sandbox};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Flags {
@@ -48,7 +50,9 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
     let conf = NetConf::parse(input.as_bytes())?;
     let decision = match before_lookup(&target.pod, &conf) {
         Early::Skip(reason) => Decision::Early(reason),
-        Early::Lookup(pod) => Decision::OfPod(Box::new(of_pod(flags, &pod, &target, &mut streams).await?)),
+        Early::Lookup(pod) => {
+            Decision::OfPod(Box::new(of_pod(flags, &pod, &target, conf.settings.refuse_sandboxes, &mut streams).await?))
+        }
     };
     let add = Add { target, network: conf.name.clone(), backend: backend(&conf), decision };
     flags.output.write(&[add], Add::text, Add::json, &mut streams)
@@ -70,19 +74,25 @@ fn backend(conf: &NetConf<'_>) -> &'static str {
     }
 }
 
-async fn of_pod(flags: &Flags, name: &PodName, target: &Target, streams: &mut Streams<'_>) -> Result<Explained, Error> {
-    let pod = match &flags.filename {
+/// Explains the decision about the pod of a call. `refuses`: the chain entry refuses pods in sandboxes.
+async fn of_pod(
+    flags: &Flags,
+    name: &PodName,
+    target: &Target,
+    refuses: bool,
+    streams: &mut Streams<'_>,
+) -> Result<Explained, Error> {
+    let (pod, client) = match &flags.filename {
         Some(path) => {
             let found = documents::all(&text::read_or_input(path, streams)?)?.into_iter().next();
-            found.ok_or(Error::NoPod { number: 1 })?
+            (found.ok_or(Error::NoPod { number: 1 })?, None)
         }
         None => {
             let client = flags.cluster.client().await?;
-            read_pod(client, &name.namespace, &name.name).await?
+            (read_pod(client.clone(), &name.namespace, &name.name).await?, Some(client))
         }
     };
     let node = None;
-    let PodName { namespace, name } = name.clone();
     let is_injected = !pod["metadata"]["annotations"][annotation::STATUS].is_null();
     let injection = match is_injected {
         true => Injection::Already,
@@ -93,8 +103,14 @@ async fn of_pod(flags: &Flags, name: &PodName, target: &Target, streams: &mut St
         (Some(sandbox), Some(uid)) if sandbox != uid => {
             Redirection::Fails(format!("the sandbox is of the pod with UID {sandbox}, and the pod has {uid}"))
         }
-        _ => redirect(&pod, &pod, flags.ipv6),
+        _ => match redirect(&pod, &pod, flags.ipv6) {
+            redirected @ Redirection::Yes { .. } if refuses => {
+                refusal(client.as_ref(), name, &pod).await.map_or(redirected, Redirection::Fails)
+            }
+            decided => decided,
+        },
     };
+    let PodName { namespace, name } = name.clone();
     let (ips, warnings) = (Vec::new(), Vec::new());
     Ok(Explained {
         namespace,
@@ -108,6 +124,15 @@ async fn of_pod(flags: &Flags, name: &PodName, target: &Target, streams: &mut St
         live: None,
         validation: None,
     })
+}
+
+/// The error with which a chain entry that refuses sandboxes refuses the pod; `None` if the pod has no class of a sandbox. Only the
+/// node's agent knows the programs of handlers.
+async fn refusal(client: Option<&Client>, name: &PodName, pod: &Value) -> Option<String> {
+    let class = pod["spec"]["runtimeClassName"].as_str()?;
+    let is_refused = sandbox_of(client, pod).await.unwrap_or_else(|| is_sandbox(class));
+    let error = || plugin::Error::Sandbox { pod: name.clone(), sandbox: format!("runtime class {class}") };
+    is_refused.then(|| error().to_string())
 }
 
 /// The explanation of a call.

@@ -17,8 +17,8 @@ use crate::pod::{PodFacts, PodName};
 /// The result of ADD or CHECK for a pod.
 enum Done<T> {
     Skipped(SkipReason),
-    /// The pod needs redirection; holds the result of the visit to its netns.
-    Visited(PodName, T),
+    /// The pod needs redirection; holds the result of the visit to its netns, and the sandbox that the rules do not reach.
+    Visited(PodName, T, Option<String>),
 }
 
 /// ADD: programs the pod's netns if it needs redirection; replies prevResult in either case.
@@ -37,7 +37,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     let done = visit.run(target, conf, log, |view, desired| view.apply(desired))?;
     match done {
         Done::Skipped(reason) => skipped(reason, log),
-        Done::Visited(_, outcome) => {
+        Done::Visited(_, outcome, sandbox) => {
             for difference in outcome.change.reconciled() {
                 let difference = ("difference", difference.to_string().into());
                 log.line(Level::Warn, "redirection differed and was reconciled", &[difference]);
@@ -45,14 +45,21 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
             for warning in &outcome.warnings {
                 log.line(Level::Warn, "not all traffic is redirected", &[("warning", warning.to_string().into())]);
             }
-            let fields = [
+            let mut fields = vec![
                 ("verdict", "redirected".into()),
                 ("backend", outcome.backend.as_str().into()),
                 ("change", outcome.change.as_str().into()),
                 ("ipv6", outcome.ipv6.into()),
                 log.elapsed(),
             ];
-            log.verdict(Level::Info, "pod redirected", &fields);
+            match sandbox {
+                None => log.verdict(Level::Info, "pod redirected", &fields),
+                // The agent writes an Event on the pod.
+                Some(sandbox) => {
+                    fields.extend([("reason", contract::SANDBOX.into()), (contract::SANDBOX, sandbox.into())]);
+                    log.verdict(Level::Warn, "the pod runs in a sandbox that its rules do not reach", &fields);
+                }
+            }
         }
     }
     Ok(reply)
@@ -72,10 +79,10 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
     };
     match visit.run(target, conf, log, |view, desired| view.check(desired)) {
         Ok(Done::Skipped(reason)) => skipped(reason, log),
-        Ok(Done::Visited(pod, Checked { missing, .. })) if !missing.is_empty() => {
+        Ok(Done::Visited(pod, Checked { missing, .. }, _)) if !missing.is_empty() => {
             return Err(Error::NotRedirected { pod, missing: converge::list(&missing) });
         }
-        Ok(Done::Visited(pod, checked)) => verified(&pod, &checked, log),
+        Ok(Done::Visited(pod, checked, _)) => verified(&pod, &checked, log),
         Err(error) if error.prevents_verification() => unverified(&error, log),
         Err(error) => return Err(error),
     }
@@ -163,8 +170,8 @@ type ViewResult = Result<View, converge::Error>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnSandbox {
     Ignore,
-    /// The agent writes an event on the pod.
     Report,
+    /// A pod of which it is not known whether it runs in such a sandbox is refused, too.
     Refuse,
 }
 
@@ -200,9 +207,9 @@ impl Visit {
                 redirect
             }
         };
-        self.on_sandbox.check(&pod, &found.facts, log)?;
+        let sandbox = self.on_sandbox.judge(&pod, &found.facts)?;
         match view.and_then(|view| act(view, Desired::Sidecar(&redirect))) {
-            Ok(done) => Ok(Done::Visited(pod, done)),
+            Ok(done) => Ok(Done::Visited(pod, done, sandbox)),
             Err(error) => Err(Error::Converge { pod, error }),
         }
     }
@@ -230,16 +237,17 @@ impl Visit {
 }
 
 impl OnSandbox {
-    fn check(self, pod: &PodName, facts: &PodFacts, log: &mut Log) -> Result<(), Error> {
-        let Some(sandbox) = facts.sandbox().filter(|_| self != Self::Ignore) else { return Ok(()) };
-        let pod = pod.clone();
-        if self == Self::Refuse {
-            return Err(Error::Sandbox { pod, sandbox });
+    /// Returns the sandbox to report.
+    fn judge(self, pod: &PodName, facts: &PodFacts) -> Result<Option<String>, Error> {
+        match (self, facts.sandbox()) {
+            (Self::Ignore, _) => Ok(None),
+            (Self::Report, sandbox) => Ok(sandbox),
+            (Self::Refuse, Some(sandbox)) => Err(Error::Sandbox { pod: pod.clone(), sandbox }),
+            (Self::Refuse, None) => match facts.unknown_handler() {
+                Some(reason) => Err(Error::UnknownSandbox { pod: pod.clone(), reason }),
+                None => Ok(None),
+            },
         }
-        // Whatever the log level, the agent gets the line and writes an Event.
-        let fields = [("reason", contract::SANDBOX.into()), (contract::SANDBOX, sandbox.into())];
-        log.verdict(Level::Warn, "the pod runs in a sandbox that the rules of the node's kernel do not reach", &fields);
-        Ok(())
     }
 }
 

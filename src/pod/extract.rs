@@ -16,6 +16,9 @@ use crate::contract::{annotation, container, proxy_env};
 /// which differs from the UID of the mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// Annotation by which containerd gives a pod without a runtime class the handler `untrusted`.
+const UNTRUSTED: &str = "io.kubernetes.cri.untrusted-workload";
+
 /// The annotations that [`PodFacts`] contains.
 pub(crate) const ANNOTATIONS: [&str; 12] = [
     annotation::STATUS,
@@ -99,6 +102,7 @@ impl ApiPod {
     pub fn into_facts(self) -> Result<PodFacts, Error> {
         let Self { metadata, spec, .. } = self;
         let mut given = metadata.annotations;
+        let untrusted = given.remove(UNTRUSTED).is_some_and(|value| value == "true");
         let containers = || spec.init_containers.iter().flatten().chain(spec.containers.iter().flatten());
         let proxy = containers().rfind(|c| c.name == container::PROXY);
         Ok(PodFacts {
@@ -107,7 +111,9 @@ impl ApiPod {
             inject_label: metadata.labels.into_values().next(),
             has_init: containers().any(|c| c.name == container::INIT),
             runtime_class: spec.runtime_class_name.clone().filter(|class| !class.is_empty()),
+            untrusted,
             handler: None,
+            unknown_handler: None,
             proxy: proxy.map(Container::facts).transpose()?,
         })
     }
@@ -127,7 +133,7 @@ struct Metadata {
 }
 
 fn annotations<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
-    from.deserialize_any(Entries(|key| key == MIRROR || ANNOTATIONS.contains(&key)))
+    from.deserialize_any(Entries(|key| [MIRROR, UNTRUSTED].contains(&key) || ANNOTATIONS.contains(&key)))
 }
 
 fn inject_label<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
@@ -270,6 +276,8 @@ mod tests {
             has_init: false,
             runtime_class: Some("kata".into()),
             handler: None,
+            unknown_handler: None,
+            untrusted: false,
             proxy: Some(ProxyContainer {
                 env: BTreeMap::from([(proxy_env::DNS_CAPTURE.into(), "true".into())]),
                 proxy_type: Some("sidecar".into()),

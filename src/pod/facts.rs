@@ -37,9 +37,15 @@ pub struct PodFacts {
     /// `spec.runtimeClassName`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<String>,
+    /// containerd's annotation `io.kubernetes.cri.untrusted-workload`: the pod's handler is `untrusted`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untrusted: bool,
     /// The pod's runtime handler, as far as the agent knows it; the API fallback does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<RuntimeHandler>,
+    /// The reason for which the agent does not know the handler yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_handler: Option<String>,
     /// The `istio-proxy` container, among the containers or the init containers (native sidecar).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyContainer>,
@@ -66,6 +72,16 @@ impl PodFacts {
             (None, Some(class)) => is_sandbox(class).then(|| format!("runtime class {class}")),
             (None, None) => None,
         }
+    }
+
+    /// The reason for which it is not known whether the pod runs in a sandbox; `None` if it is known, or the pod has neither a runtime
+    /// class nor a handler that could tell.
+    pub fn unknown_handler(&self) -> Option<String> {
+        let of_class = || {
+            let class = self.runtime_class.as_deref().filter(|_| self.handler.is_none())?;
+            Some(format!("only the node's agent knows the handler of runtime class {class}, and it has not answered"))
+        };
+        self.unknown_handler.clone().or_else(of_class)
     }
 }
 
@@ -129,6 +145,23 @@ mod tests {
         ] {
             let facts = PodFacts { runtime_class: class.map(Into::into), handler, ..PodFacts::default() };
             assert_eq!(facts.sandbox().as_deref(), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn the_handler_of_a_class_is_not_known_without_the_agent() {
+        let runc = Some(RuntimeHandler { name: "runc".into(), is_sandbox: false, program: None });
+        let of_class = Some("only the node's agent knows the handler of runtime class c, and it has not answered");
+        for (class, handler, unknown, expected) in [
+            (None, None, None, None),
+            (None, None, Some("reason"), Some("reason")),
+            (Some("c"), None, None, of_class),
+            (Some("c"), None, Some("reason"), Some("reason")),
+            (Some("c"), runc, None, None),
+        ] {
+            let (runtime_class, unknown_handler) = (class.map(Into::into), unknown.map(Into::into));
+            let facts = PodFacts { runtime_class, handler, unknown_handler, ..PodFacts::default() };
+            assert_eq!(facts.unknown_handler().as_deref(), expected, "{facts:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! containerd 1 replaces the whole section of a plugin by that of a later file; containerd 2 merges the keys. The
 //! configuration does not tell which of them reads it, so where the results differ, both are returned.
 
-use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Handlers, Named, Networks};
+use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Handler, Handlers, Named, Networks};
 
 /// The section of the CRI plugin in version 1.
 const V1: [&str; 2] = ["plugins", "cri"];
@@ -49,7 +49,28 @@ fn version(file: &File) -> Option<i64> {
 /// Reads as containerd 1: the last section of the plugin counts alone.
 fn replaced(runtime: &str, files: &[File], plugin: [&str; 2]) -> Result<Directories, Error> {
     let last = files.iter().rev().find(|file| file.section(&plugin).is_some());
-    merged(runtime, last.map(std::slice::from_ref).unwrap_or_default(), &[plugin])
+    let mut found = merged(runtime, last.map(std::slice::from_ref).unwrap_or_default(), &[plugin])?;
+    if let Some(file) = last {
+        read_deprecated(&mut found.handlers, file, plugin)?;
+    }
+    Ok(found)
+}
+
+/// Reads the keys that containerd 1 takes for handlers of the names `default` and `untrusted`, if they have a type.
+fn read_deprecated(handlers: &mut Handlers, file: &File, [top, plugin]: [&str; 2]) -> Result<(), Error> {
+    for (key, name) in [("default_runtime", "default"), ("untrusted_workload_runtime", "untrusted")] {
+        let Some(table) = file.section(&[top, plugin, "containerd", key]) else { continue };
+        if file.text(table, "runtime_type")?.is_none_or(|kind| kind.is_empty()) {
+            continue;
+        }
+        let mut handler = Handler::default();
+        read_handler(&mut handler, file, table)?;
+        handlers.by_name.insert(name.to_owned(), handler);
+        if name == "default" {
+            handlers.default = Some(Named::by(file, name.to_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// Reads as containerd 2: the last file that has a key counts. A later section of `plugins` takes precedence.
@@ -88,20 +109,24 @@ fn read_handlers(handlers: &mut Handlers, file: &File, section: &[&str]) -> Resu
     }
     let tables = table.get("runtimes").and_then(toml::Value::as_table).into_iter().flatten();
     for (name, table) in tables.filter_map(|(name, value)| Some((name, value.as_table()?))) {
-        let handler = handlers.by_name.entry(name.clone()).or_default();
-        if let Some(conf) = file.text(table, "cni_conf_dir")? {
-            // An empty path stands for the directory of all pods.
-            handler.conf = Some(conf).filter(|dir| !dir.is_empty()).map(|dir| Named::by(file, dir.into()));
-        }
-        if let Some(max) = file.integer(table, "cni_max_conf_num")? {
-            handler.max = Some(Named::by(file, max));
-        }
-        let options = table.get("options").and_then(toml::Value::as_table);
-        let own = ["runtime_type", "runtime_path", "runtime_engine"].map(|key| (Some(table), key));
-        for (table, key) in own.into_iter().chain([(options, "BinaryName")]) {
-            let value = table.map(|table| file.text(table, key)).transpose()?.flatten();
-            handler.programs.extend(value.map(|value| (key, Named::by(file, value))));
-        }
+        read_handler(handlers.by_name.entry(name.clone()).or_default(), file, table)?;
+    }
+    Ok(())
+}
+
+fn read_handler(handler: &mut Handler, file: &File, table: &toml::Table) -> Result<(), Error> {
+    if let Some(conf) = file.text(table, "cni_conf_dir")? {
+        // An empty path stands for the directory of all pods.
+        handler.conf = Some(conf).filter(|dir| !dir.is_empty()).map(|dir| Named::by(file, dir.into()));
+    }
+    if let Some(max) = file.integer(table, "cni_max_conf_num")? {
+        handler.max = Some(Named::by(file, max));
+    }
+    let options = table.get("options").and_then(toml::Value::as_table);
+    let own = ["runtime_type", "runtime_path", "runtime_engine"].map(|key| (Some(table), key));
+    for (table, key) in own.into_iter().chain([(options, "BinaryName")]) {
+        let value = table.map(|table| file.text(table, key)).transpose()?.flatten();
+        handler.programs.extend(value.map(|value| (key, Named::by(file, value))));
     }
     Ok(())
 }
@@ -173,6 +198,15 @@ mod tests {
         let old = "[plugins.cri.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runtime.v1.linux'\nruntime_engine = '/bin/runsc'\n";
         let old = directories("containerd", &[file(old)]).unwrap().remove(0).handlers;
         assert_eq!(old.by_name[&old.default.unwrap().value].sandbox().unwrap().value, "/bin/runsc");
+        let deprecated = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.default_runtime]\n\
+                          runtime_type = 'io.containerd.runc.v2'\n\
+                          [plugins.'io.containerd.grpc.v1.cri'.containerd.untrusted_workload_runtime]\n\
+                          runtime_type = 'io.containerd.kata.v2'\n";
+        let found = directories("containerd", &[file(deprecated)]).unwrap();
+        let [first, second] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(first.handlers.default.as_ref().unwrap().value, "default");
+        assert_eq!(first.handlers.by_name["untrusted"].sandbox().unwrap().value, "io.containerd.kata.v2");
+        assert_eq!((&second.handlers.default.as_ref().unwrap().value[..], second.handlers.by_name.len()), ("runc", 0));
         let both = directories("containerd", &[file(main), file(import)]).unwrap();
         assert_eq!(both.last().unwrap().handlers.by_name["kata"].conf, None);
         let wrong = file("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nmax_conf_num = '1'\n");

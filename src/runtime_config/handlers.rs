@@ -36,13 +36,18 @@ impl Handlers {
 }
 
 impl Handler {
-    /// The value by which the handler is that of a sandbox.
+    /// The value by which the handler is that of a sandbox: its name, or the file name of its path.
     ///
     /// gVisor's network stack is such a sandbox even with `network = "host"`: its sockets are those of the sentry's user, so rules
     /// cannot tell the proxy's from others.
     pub fn sandbox(&self) -> Option<&Named<String>> {
-        self.programs.values().find(|program| program.value == VM || is_sandbox(&program.value))
+        self.programs.values().find(|program| is_sandbox_program(&program.value))
     }
+}
+
+/// Whether a value names the program of a sandbox.
+pub(super) fn is_sandbox_program(value: &str) -> bool {
+    value == VM || value.rsplit('/').next().is_some_and(is_sandbox)
 }
 
 #[cfg(test)]
@@ -62,6 +67,7 @@ mod tests {
                 &[("runtime_path", "/opt/kata/bin/containerd-shim-kata-v2")],
                 Some("/opt/kata/bin/containerd-shim-kata-v2"),
             ),
+            (&[("runtime_type", "io.containerd.runc.v2"), ("BinaryName", "/opt/kata/bin/runc")], None),
             (&[("runtime_type", "vm"), ("runtime_path", "/usr/bin/shim")], Some("vm")),
             (&[("runtime_type", "oci"), ("runtime_path", "/usr/libexec/crio/crun")], None),
             (&[], None),

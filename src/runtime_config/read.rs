@@ -116,8 +116,7 @@ impl Node<'_> {
     fn crio(&self) -> Result<Option<Directories>, Error> {
         let main = Path::new(CRIO.file);
         let mut paths: Vec<PathBuf> = self.exists(main).then(|| main.to_owned()).into_iter().collect();
-        let drop_ins = Path::new(CRIO_DROP_INS);
-        paths.extend(self.names(drop_ins)?.into_iter().map(|name| drop_ins.join(name)));
+        paths.extend(self.tree(Path::new(CRIO_DROP_INS))?);
         if paths.is_empty() {
             return Ok(None);
         }
@@ -143,24 +142,49 @@ impl Node<'_> {
 
     /// The names of the files in a directory, sorted; none if it does not exist.
     fn names(&self, dir: &Path) -> Result<Vec<String>, Error> {
+        let is_file = |name: &String| self.metadata(&dir.join(name)).is_ok_and(|found| found.is_file());
+        Ok(self.entries(dir)?.into_iter().map(|(name, _)| name).filter(is_file).collect())
+    }
+
+    /// The files below a directory in the order of Go's `filepath.Walk`, which enters directories, but no links to them.
+    fn tree(&self, dir: &Path) -> Result<Vec<PathBuf>, Error> {
+        let within = |dir: &Path| {
+            let entries = self.entries(dir)?.into_iter().rev();
+            Ok(entries.map(|(name, is_dir)| (dir.join(name), is_dir)).collect::<Vec<_>>())
+        };
+        let (mut pending, mut files, mut entered) = (within(dir)?, Vec::new(), 0);
+        while let Some((path, is_dir)) = pending.pop() {
+            entered += 1;
+            if entered > MAX_FILES {
+                return Err(Error::TooMany { path: dir.to_owned(), max: MAX_FILES });
+            }
+            if is_dir {
+                pending.extend(within(&path)?);
+            } else if self.metadata(&path).is_ok_and(|found| found.is_file()) {
+                files.push(path);
+            }
+        }
+        Ok(files)
+    }
+
+    /// The names in a directory, sorted, and whether each is that of a directory; none if it does not exist.
+    fn entries(&self, dir: &Path) -> Result<Vec<(String, bool)>, Error> {
         let entries = match self.path(dir).and_then(fs::read_dir) {
             Ok(entries) => entries,
             Err(error) if is_missing(&error) => return Ok(Vec::new()),
             Err(error) => return Err(unread(dir)(error)),
         };
-        let mut names = Vec::new();
+        let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(unread(dir))?;
-            if names.len() == MAX_FILES {
+            if found.len() == MAX_FILES {
                 return Err(Error::TooMany { path: dir.to_owned(), max: MAX_FILES });
             }
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if self.metadata(&dir.join(&name)).is_ok_and(|found| found.is_file()) {
-                names.push(name);
-            }
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            found.push((entry.file_name().to_string_lossy().into_owned(), is_dir));
         }
-        names.sort();
-        Ok(names)
+        found.sort();
+        Ok(found)
     }
 
     fn file(&self, path: PathBuf) -> Result<File, Error> {
@@ -287,6 +311,20 @@ mod tests {
             fs::write(root.path().join(format!("etc/containerd/{number}.toml")), "").unwrap();
         }
         assert_eq!(only(root.path()), Err(Error::TooMany { path: format!("/{MAIN}").into(), max: MAX_FILES }));
+    }
+
+    #[test]
+    fn drop_ins_of_crio_are_read_below_their_directory() {
+        let network = |name: &str| format!("[crio.network]\ncni_default_network = '{name}'\n");
+        let dir = "etc/crio/crio.conf.d";
+        let files = ["10.conf", "20/a/b.conf", "20/z.conf", "15/c.conf"];
+        let paths = files.map(|file| format!("{dir}/{file}"));
+        let texts = files.map(network);
+        let root = root(&std::array::from_fn::<_, 4, _>(|at| (paths[at].as_str(), texts[at].as_str())));
+        // A link to a directory is not entered.
+        std::os::unix::fs::symlink("20", root.path().join(dir).join("99")).unwrap();
+        let found = only(root.path()).unwrap();
+        assert_eq!(found.networks.default.unwrap().value, "20/z.conf");
     }
 
     #[test]

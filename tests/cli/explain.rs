@@ -174,6 +174,22 @@ fn a_saved_call_is_explained_as_the_plugin_decides_it() {
 }
 
 #[test]
+fn a_saved_call_that_refuses_sandboxes_fails_for_a_pod_in_one() {
+    let pod = injected("u1").replace("spec: {", "spec: {runtimeClassName: kata, ");
+    let mut refusing = conf();
+    refusing["refuse_sandboxes"] = json!(true);
+    let redirection = |pod: &str, conf: &Value| {
+        json_of(&Saved::new("ADD", pod).explain(conf, "json", None))[0]["pod"]["redirection"].clone()
+    };
+    let refused = redirection(&pod, &refusing);
+    let error = refused["error"].as_str().unwrap_or_default();
+    assert!(error.contains("(runtime class kata)") && error.contains("this node refuses such pods"), "{refused}");
+    for (pod, conf) in [(&pod, &conf()), (&pod.replace("kata", "fast"), &refusing), (&injected("u1"), &refusing)] {
+        assert_eq!(redirection(pod, conf)["redirected"], true, "{pod}");
+    }
+}
+
+#[test]
 fn calls_of_other_verbs_than_add_are_errors() {
     let done = Saved::new("DEL", &injected("u1")).explain(&conf(), "text", None);
     assert_eq!(done.status.code(), Some(1));

@@ -249,11 +249,18 @@ fn dual_stack() {
 
 fn sandbox() {
     let kata = json!({ "name": "k", "isSandbox": true, "program": "io.containerd.kata.v2" });
-    for (class, handler, sandbox) in [
-        ("kata-qemu", Value::Null, Some("runtime class kata-qemu")),
-        ("runc", Value::Null, None),
-        ("kata-qemu", json!({ "name": "runc", "isSandbox": false }), None),
-        ("secure", kata, Some("runtime handler k (io.containerd.kata.v2)")),
+    let unknown = "only the node's agent knows the handler of runtime class runc";
+    for (class, handler, sandbox, refusal) in [
+        ("kata-qemu", Value::Null, Some("runtime class kata-qemu"), Some((999, "runtime class kata-qemu"))),
+        ("runc", Value::Null, None, Some((11, unknown))),
+        ("runc", json!({ "name": "runc", "isSandbox": false }), None, None),
+        ("kata-qemu", json!({ "name": "runc", "isSandbox": false }), None, None),
+        (
+            "secure",
+            kata,
+            Some("runtime handler k (io.containerd.kata.v2)"),
+            Some((999, "runtime handler k (io.containerd.kata.v2)")),
+        ),
     ] {
         let mut facts = injected(&json!({}), &json!({}));
         (facts["runtimeClass"], facts["handler"]) = (class.into(), handler);
@@ -262,7 +269,13 @@ fn sandbox() {
         let reply = pod.call("ADD", &json!({}));
         let told = |reply: &Reply| sandbox.is_some_and(|sandbox| reply.stderr.contains(sandbox));
         assert_eq!((reply.code, told(&reply)), (0, sandbox.is_some()), "{reply:?}");
-        assert_eq!((refused.code != 0, told(&refused)), (sandbox.is_some(), sandbox.is_some()), "{refused:?}");
+        let has_reason =
+            reply.stderr.contains(r#""verdict":"redirected""#) && reply.stderr.contains(r#""reason":"sandbox""#);
+        assert_eq!(has_reason, sandbox.is_some(), "{reply:?}");
+        match refusal {
+            Some((code, reason)) => assert!(refused.error(code).contains(reason), "{refused:?}"),
+            None => assert_eq!(refused.code, 0, "{refused:?}"),
+        }
         let checked = pod.call("CHECK", &json!({ "refuse_sandboxes": true }));
         assert_eq!((checked.code, told(&checked)), (0, false), "{checked:?}");
     }

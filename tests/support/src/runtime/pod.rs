@@ -205,6 +205,8 @@ impl Pod {
             has_init: self.init_containers.contains(&container::INIT),
             runtime_class: self.class.map(|(class, _)| class.to_owned()),
             handler: None,
+            unknown_handler: None,
+            untrusted: false,
             proxy,
         }
     }

@@ -122,8 +122,7 @@ fn outcome_of(outcome: istio::InjectionOutcome<'_>) -> AdmissionOutcome {
         istio::InjectionOutcome::Injected { decision, injected } => (decision, Some(injected)),
     };
     let (rule, mut reason) = (decision.reason.label(), decision.reason.to_string());
-    let mut warnings: Vec<String> =
-        decision.warning.iter().map(|warning| format!("{warning}: {}", decision.sentence())).collect();
+    let mut warnings: Vec<String> = decision.warning_sentence().into_iter().collect();
     if let Some(warning) = &decision.warning {
         reason += &format!("; {warning}");
     }

@@ -2,7 +2,7 @@
 //! or of Helm's values, is refused with its name, or accepted by the plugin.
 
 use istio_cni::contract::annotation;
-use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings, Values};
+use istio_cni::inject::istio::{BuiltIn, Config, Era, InjectionOutcome, Injector, Request, Settings, Values};
 use istio_cni::plugin::of_pod;
 use istio_cni::pod::PodFacts;
 use libtest_mimic::{Failed, Trial};
@@ -30,6 +30,7 @@ const READ: [(&str, &str); 10] = [
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("property/an annotation is refused by its name or accepted by the plugin", annotations),
+        Trial::test("startable/a pod that the plugin skips has no validation", skipped),
         Trial::test("property/a value of Helm is refused or accepted by the plugin and istio-iptables", values),
     ]
 }
@@ -155,4 +156,34 @@ fn values() -> Result<(), Failed> {
     })?;
     let reason = refusal(&settings(Some(("excludeOutboundPorts", "80,")))?, &pod)?.ok_or("80, was admitted")?;
     reason.contains("excludeOutboundPorts").then_some(()).ok_or_else(|| reason.into())
+}
+
+/// A pod whose `istio-validation` waits for a redirection that the plugin does not make is refused with the plugin's reason.
+fn skipped() -> Result<(), Failed> {
+    let built_in = || Ok::<_, Failed>(BuiltIn::default().config()?);
+    let mut former = built_in()?;
+    former.settings.policy.era = Era::V1_9;
+    for (config, labels, annotations, reason) in [
+        (
+            built_in()?,
+            json!({}),
+            json!({annotation::PROXY_CONFIG: "proxyMetadata: {DISABLE_ENVOY: 'true'}"}),
+            "envoy_disabled",
+        ),
+        (built_in()?, json!({}), json!({annotation::TEMPLATES: "sidecar,gateway"}), "not_sidecar"),
+        (former, json!({annotation::INJECT: "false"}), json!({annotation::INJECT: "true"}), "inject_declined"),
+    ] {
+        let pod = |annotations: &Value| json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": {"containers": [{"name": "app"}]}});
+        let injector = Injector::new(config);
+        let refused = refusal(&injector, &pod(&annotations))?.ok_or_else(|| format!("{annotations} is admitted"))?;
+        let expected =
+            format!("istio-validation would find no redirection, because the plugin skips this pod ({reason}): ");
+        if !refused.contains(&expected) {
+            return Err(format!("{annotations}: {refused}").into());
+        }
+    }
+    // Without an interception there is no validation, and with `istio-init` the plugin is not needed.
+    let none = json!({annotation::INTERCEPTION_MODE: "NONE"});
+    let pod = json!({"metadata": {"annotations": none}, "spec": {"containers": [{"name": "app"}]}});
+    refusal(&Injector::new(built_in()?), &pod)?.map_or(Ok(()), |reason| Err(reason.into()))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use clap::error::ErrorKind;
 use gotemplate::{Budget, Exceeded};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Error, user_volumes};
@@ -14,7 +15,12 @@ use crate::inject::image;
 use crate::inject::pod::{self, INIT_CONTAINERS};
 use crate::inject::quantity::is_quantity;
 use crate::iptables::{Etc, Flags, Settings};
+use crate::plugin::{self, SkipReason, Verdict};
+use crate::pod::ApiPod;
 use crate::redirect::{CIDRS, annotations as redirect};
+
+/// The argument by which `istio-iptables` checks rules that the plugin has programmed.
+const VALIDATE: &str = "--run-validation";
 
 type Check = fn(&str) -> Result<(), &'static str>;
 
@@ -146,16 +152,40 @@ fn ranges(name: &str, value: &str, allowed: &'static str) -> Result<(), &'static
 }
 
 /// Checks that an injected pod can start as far as its redirection is concerned: that the plugin accepts all annotations,
-/// and `istio-iptables` its command lines, also those that templates make of values.
+/// and `istio-iptables` its command lines, also those that templates make of values, and that the plugin redirects a pod that
+/// validates its redirection.
 ///
 /// # Errors
-/// An annotation or an argument is invalid.
+/// An annotation or an argument is invalid, or the plugin skips a pod with a validation.
 pub(super) fn check_injected(pod: &Value) -> Result<(), Error> {
     for (name, value) in pod::map(pod::metadata(pod), "annotations") {
         redirect::check(name, value.as_str().unwrap_or_default())
             .map_err(|error| Error::Unredirectable(error.to_string()))?;
     }
-    pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)
+    pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)?;
+    check_validated(pod)
+}
+
+/// Checks that the plugin redirects a pod whose `istio-validation` waits for the redirection.
+fn check_validated(pod: &Value) -> Result<(), Error> {
+    let validation = pod::find(pod::containers(pod, INIT_CONTAINERS), container::VALIDATION);
+    let validates = |validation| pod::list(validation, "args").iter().any(|argument| argument == VALIDATE);
+    if !validation.is_some_and(validates) {
+        return Ok(());
+    }
+    // Fields that are not of their type are refused with their paths by `startable`.
+    let Ok(Ok(facts)) = ApiPod::deserialize(pod).map(ApiPod::into_facts) else { return Ok(()) };
+    let reason = match plugin::of_pod(&facts) {
+        // `istio-init` programs the rules itself.
+        Ok(Verdict::Redirect { .. } | Verdict::Skip(SkipReason::HasIstioInit)) => return Ok(()),
+        Ok(Verdict::Skip(reason)) => reason,
+        Err(error) => return Err(Error::Unredirectable(error.to_string())),
+    };
+    Err(Error::Unredirectable(format!(
+        "container {} would find no redirection, because the plugin skips this pod ({reason}): {}",
+        container::VALIDATION,
+        reason.meaning()
+    )))
 }
 
 /// Checks the arguments of `istio-init` or `istio-validation`. Arguments with a flag of another release, or with a

@@ -92,6 +92,7 @@ impl Injector {
             decision = Decision { inject: false, reason: Reason::Injected, warning: None };
         }
         let (title, name) = workload::kind_and_name(document);
+        let ignored = decision.warning_sentence();
         if !decision.inject {
             messages.skipped.push(Skipped { kind: title, name, decision });
             return Ok(());
@@ -101,7 +102,9 @@ impl Injector {
         let native = native(pod::node_name(&subject));
         let claims = workload::claims(document);
         let (mut injected, warnings) = self.inject_pod(&subject, owner, native, &claims)?;
-        messages.warnings.extend(warnings.into_iter().map(|warning| format!("{title} {name:?}: {warning}")));
+        messages
+            .warnings
+            .extend(ignored.into_iter().chain(warnings).map(|warning| format!("{title} {name:?}: {warning}")));
         if let Some((pointer, job)) = job {
             let job = job::extended(&job, (&subject, &injected), &workload_name, &mut Budget::default())?;
             workload::put(document, pointer, job);
@@ -216,6 +219,20 @@ mod tests {
             let Document::Workload { document, skipped, .. } = inject(&text).unwrap() else { panic!("{text}") };
             assert_eq!(skipped[0].to_string(), format!("Skipping injection because {line}"));
             assert_eq!(document["spec"].get("containers"), None);
+        }
+    }
+
+    #[test]
+    fn a_value_that_requests_and_declines_nothing_is_named() {
+        for (value, count) in [("'no'", 1), ("banana", 1), ("'true'", 0), ("''", 0)] {
+            let text = format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: p, labels: {{sidecar.istio.io/inject: {value}}}}}, spec: {{containers: \
+                 [{{name: a, image: i}}]}}}}"
+            );
+            let Document::Workload { warnings, skipped, .. } = inject(&text).unwrap() else { panic!("{text}") };
+            let ignored = "neither \"true\" nor \"false\", and is ignored: an Istio sidecar, for";
+            assert_eq!(warnings.iter().filter(|text| text.contains(ignored)).count(), count, "{warnings:?}");
+            assert_eq!(skipped, []);
         }
     }
 

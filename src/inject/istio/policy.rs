@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::contract::annotation;
 use crate::inject::pod;
 use crate::pod::selector::LabelSelector;
+use crate::redirect::annotations::parse_bool;
 
 /// Releases of Istio with the same rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +22,7 @@ pub enum Era {
     V1_9,
     /// 1.12 to 1.26: the label takes precedence over the annotation.
     V1_12,
-    /// Since 1.27: values other than `true` and `false` are ignored.
+    /// Since 1.27: values other than `true` and `false` are ignored; here, except those by which the plugin skips a pod.
     V1_27,
 }
 
@@ -190,7 +191,8 @@ impl Era {
         if self >= Self::V1_27 {
             return match value {
                 "true" => PodRequest::Yes(source, owned),
-                "false" => PodRequest::No(source, owned),
+                // A pod with `False` or `0` is not redirected, so with a sidecar it would not start.
+                other if parse_bool(other) == Some(false) => PodRequest::No(source, owned),
                 _ => PodRequest::Unrecognised(owned),
             };
         }
@@ -223,6 +225,11 @@ impl Decision {
     /// The decision and its reason as a sentence.
     pub fn sentence(&self) -> String {
         format!("{} Istio sidecar, for {}", if self.inject { "an" } else { "no" }, self.reason)
+    }
+
+    /// The warning for the pod's author, with what was decided.
+    pub fn warning_sentence(&self) -> Option<String> {
+        self.warning.as_ref().map(|warning| format!("{warning}: {}", self.sentence()))
     }
 }
 

@@ -112,6 +112,23 @@ fn other_values_decline_before_1_27_and_are_ignored_since() {
     }
 }
 
+/// The plugin skips a pod with such a value, so the injector must not inject it.
+#[test]
+fn a_value_that_go_reads_as_false_declines_since_1_27_too() {
+    for value in ["false", "False", "FALSE", "f", "F", "0"] {
+        for (labels, annotations, source) in [
+            (json!({annotation::INJECT: value}), json!({}), Source::Label),
+            (json!({}), json!({annotation::INJECT: value}), Source::Annotation),
+        ] {
+            let pod = requesting(&labels, &annotations);
+            let decision = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop");
+            let expected =
+                Decision { inject: false, reason: Reason::Requested(source, value.to_owned()), warning: None };
+            assert_eq!(decision, expected, "{value}");
+        }
+    }
+}
+
 #[test]
 fn never_takes_precedence_over_always_and_0_8_has_neither() {
     let pod = requesting(&json!({"never": "", "always": ""}), &json!({}));

@@ -202,7 +202,7 @@ const ISTIOS: [&str; 5] =
     [container::PROXY, container::INIT, container::VALIDATION, container::CORE_DUMP, "grpc-bootstrap-init"];
 
 /// Returns what [`before`] does not find out about the pod `original`, which became `injected`; `None` if it finds out
-/// all, or enough: of a document, every value that its author wrote.
+/// all, or enough: of a document, every value that its author wrote, and every annotation of Helm's values.
 ///
 /// # Errors
 /// A record of the former injection is damaged, or the budget is spent.
@@ -219,7 +219,7 @@ pub(super) fn unknown(
     let found = before(injected, (&status, &recorded), workload, budget)?;
     let mut overlay = Value::Object(difference(&found, original));
     let is_needed = match is_document {
-        true => restores(&overlay) || own_sidecar(&found) != own_sidecar(original),
+        true => restores(&overlay) || leaves_values(&found, original) || own_sidecar(&found) != own_sidecar(original),
         // With a record in the status, `lists::application` keeps the whole present container; without one, only the fields that the
         // overrides name.
         false => overlay != empty() || lists::has_applications(&recorded),
@@ -249,6 +249,12 @@ fn restores(overlay: &Value) -> bool {
     let is_container = |key: &str| [CONTAINERS, INIT_CONTAINERS].contains(&key);
     let in_spec = pod::map(overlay, "spec").iter().any(|(key, change)| !is_container(key) && sets(key, change));
     in_spec || overlay.get("metadata").is_some_and(|change| sets("metadata", change))
+}
+
+/// Whether the pod `found` has an annotation of Helm's values, which the next injection would take for the author's.
+fn leaves_values(found: &Value, original: &Value) -> bool {
+    let has = |pod: &Value, name: &str| pod::annotation(pod, name).is_some();
+    metadata::OF_VALUES.iter().any(|name| has(found, name) && !has(original, name))
 }
 
 #[cfg(test)]

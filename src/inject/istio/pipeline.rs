@@ -66,7 +66,7 @@ pub(super) fn inject(
     warnings.extend(former::check(former, &merged)?);
     // The webhook would repeat them for each pod of a workload.
     if subject.digest.is_none() {
-        warnings.extend(former::unclear((former, &merged), (status, &recorded), &subject.owner.name));
+        warnings.extend(former::unclear((former, &before, &merged), (status, &recorded), &subject.owner.name));
     }
     Ok((merged, warnings))
 }

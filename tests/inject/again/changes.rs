@@ -14,7 +14,7 @@ const TARGETS: &str = "prometheus.istio.io/scrape-targets";
 const REWRITE: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 
 pub(super) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 10] = [
         ("a status port that its author changed replaces the former one", status_port),
         ("each changed annotation of metrics stays, and the others are put back", metrics),
         ("a renamed container keeps its probes", renamed),
@@ -23,6 +23,8 @@ pub(super) fn trials() -> Vec<Trial> {
         ("a network that a proxyless pod loses without a record is named", lost_network),
         ("what a template's application loses without a record is named", lost),
         ("a container before the others becomes the default one", inserted),
+        ("annotations of former values of Helm go, and the author's stay", values),
+        ("annotations that may be of former values are named", unknown_values),
     ];
     checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect()
 }
@@ -221,4 +223,58 @@ fn inserted() -> Result<(), Failed> {
         check((first, &[&native, &plain]), &annotated(&default), change, &BOTH)?;
     }
     Ok(())
+}
+
+/// Helm's values of the traffic, all unlike the usual ones.
+fn redirecting() -> Result<Injection, Failed> {
+    let config = BuiltIn::default().config()?;
+    let proxy = json!({
+        "image": "proxy", "logLevel": "warning", "componentLogLevel": "misc:error", "statusPort": 15020,
+        "includeIPRanges": "10.0.0.0/8", "excludeIPRanges": "10.1.0.0/16", "includeInboundPorts": "80,81",
+        "excludeInboundPorts": "22", "includeOutboundPorts": "443", "excludeOutboundPorts": "25",
+    });
+    let global = json!({"proxy": proxy}).as_object().cloned().unwrap_or_default();
+    let config = Config { values: config.values.clone().with_global(global), ..config };
+    Ok(Injection { name: "values of the traffic".to_owned(), injector: Injector::new(config), native: false })
+}
+
+const RANGES: &str = "traffic.sidecar.istio.io/includeOutboundIPRanges";
+
+fn values() -> Result<(), Failed> {
+    let (first, native, plain) = (redirecting()?, built_in(true)?, built_in(false)?);
+    let all = [&plain, &native, &first];
+    let none = |_: &mut Value| {};
+    for annotations in [
+        json!({}),
+        json!({RANGES: "10.0.0.0/8", EXCLUDED: "22"}),
+        json!({RANGES: "192.168.0.0/16", EXCLUDED: "23,24", "traffic.sidecar.istio.io/excludeOutboundPorts": ""}),
+    ] {
+        of(&annotations.to_string(), check((&first, &all), &annotated(&annotations), none, &BOTH))?;
+        let changed = annotate(&[(RANGES, Some("172.16.0.0/12"))]);
+        of(&format!("{annotations}, changed"), check((&first, &all), &annotated(&annotations), changed, &BOTH))?;
+    }
+    check((&first, &all), &simple(), none, &BOTH)
+}
+
+/// Istio's injector records nothing: an annotation may be its author's, or of the former values.
+fn unknown_values() -> Result<(), Failed> {
+    let (first, plain) = (redirecting()?, built_in(false)?);
+    let stripped = |pod: Value| -> Result<Value, Failed> {
+        let mut pod = pod;
+        let status = &mut pod["metadata"]["annotations"]["sidecar.istio.io/status"];
+        let mut names: Value = serde_json::from_str(status.as_str().ok_or("no status")?)?;
+        let members = names.as_object_mut().ok_or("no map")?;
+        ["before", "written"].iter().for_each(|key| drop(members.shift_remove(*key)));
+        *status = names.to_string().into();
+        Ok(pod)
+    };
+    let once = stripped(By::KubeInject.inject(&first, &simple())?)?;
+    let named = |pod: &Value| warnings(&plain, pod, "no record tells whether a former injection wrote them");
+    let found = named(&once)?;
+    if found.len() != 1 || !found[0].contains(&format!("annotations stay: {RANGES}, ")) || !found[0].contains(EXCLUDED)
+    {
+        return Err(format!("{found:?}").into());
+    }
+    let usual = named(&stripped(By::KubeInject.inject(&plain, &simple())?)?)?;
+    usual.is_empty().then_some(()).ok_or_else(|| format!("{usual:?}").into())
 }

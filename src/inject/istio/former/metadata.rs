@@ -25,6 +25,15 @@ const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const MULTUS: &str = "default/istio-cni";
 /// The same in JSON.
 const MULTUS_ENTRY: &str = r#"{"name": "istio-cni", "namespace": "default"}"#;
+/// The annotations that an injection for the CNI plugin writes with Helm's values, where the author writes none.
+pub(super) const OF_VALUES: [&str; 6] = [
+    annotation::INCLUDE_OUTBOUND_CIDRS,
+    annotation::EXCLUDE_OUTBOUND_CIDRS,
+    annotation::INCLUDE_INBOUND_PORTS,
+    annotation::EXCLUDE_INBOUND_PORTS,
+    annotation::INCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_OUTBOUND_PORTS,
+];
 /// The setting by which a gateway listens on the ports below 1024.
 const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// The canonical revision of a pod without a version.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::metadata::{CANONICAL_NAME, CANONICAL_REVISION, Canonical, has_labels};
+use super::metadata::{CANONICAL_NAME, CANONICAL_REVISION, Canonical, OF_VALUES, has_labels};
 use crate::contract::{annotation, container};
 use crate::inject::istio::overrides::Overrides;
 use crate::inject::istio::status::Status;
@@ -12,9 +12,9 @@ use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 const KEYS: [&str; 5] = ["name", "mountPath", "devicePath", "containerPort", "resourceName"];
 
 /// Returns warnings about a pod that was injected before without a record of what the injection wrote, and is injected
-/// again. `workload`: the name of its owner.
+/// again. `before`: the pod as far as the former injection is taken away. `workload`: the name of its owner.
 pub(in crate::inject::istio) fn unclear(
-    (former, injected): (&Value, &Value),
+    (former, before, injected): (&Value, &Value, &Value),
     (status, recorded): (&Status, &Overrides),
     workload: &str,
 ) -> Vec<String> {
@@ -23,6 +23,7 @@ pub(in crate::inject::istio) fn unclear(
     }
     let mut warnings: Vec<String> = canonical(former, workload).collect();
     warnings.extend(network(former, injected));
+    warnings.extend(of_values(before, status));
     warnings.extend(lost(former, injected, recorded));
     warnings
 }
@@ -50,6 +51,20 @@ fn network(former: &Value, injected: &Value) -> Option<String> {
         format!(
             "label {:?} is no longer {was:?}: no record tells whether a former injection wrote it; set it again if it is yours",
             annotation::NETWORK
+        )
+    })
+}
+
+/// Returns a warning about the annotations of traffic that stay in the pod `before`, whose validation shows that a former injection
+/// wrote such annotations with Helm's values.
+fn of_values(before: &Value, status: &Status) -> Option<String> {
+    let stay: Vec<&str> = OF_VALUES.into_iter().filter(|name| pod::annotation(before, name).is_some()).collect();
+    let is_for_plugin = status.init_containers.iter().any(|name| name == container::VALIDATION);
+    (is_for_plugin && !stay.is_empty()).then(|| {
+        format!(
+            "annotations stay: {}: no record tells whether a former injection wrote them with its values; remove them to have the \
+             present values",
+            stay.join(", ")
         )
     })
 }

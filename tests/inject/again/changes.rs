@@ -14,8 +14,9 @@ const TARGETS: &str = "prometheus.istio.io/scrape-targets";
 const REWRITE: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 
 pub(super) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
         ("a status port that its author changed replaces the former one", status_port),
+        ("no port of the author's is taken for that of an agent without one", portless),
         ("each changed annotation of metrics stays, and the others are put back", metrics),
         ("a renamed container keeps its probes", renamed),
         ("a probe keeps the name of its port", named_port),
@@ -65,6 +66,27 @@ fn status_port() -> Result<(), Failed> {
                     let result = check((first, &[&usual, &native, &other]), &pod, annotate(changed), &BOTH);
                     of(&format!("{annotations}, {changed:?}"), result)?;
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An agent without a status port appends none to the author's list, nor does one whose port the list has.
+fn portless() -> Result<(), Failed> {
+    let merged = |merged: bool, native| of_mesh(&json!({"enablePrometheusMerge": merged}), native);
+    let (usual, native, unmerged) = (merged(true, false)?, merged(true, true)?, merged(false, false)?);
+    let changes: [&[(&str, Option<&str>)]; 3] = [&[], &[(PORT, None)], &[(PORT, Some("15055"))]];
+    for annotations in [
+        json!({PORT: "0", EXCLUDED: "22,80"}),
+        json!({PORT: "0", EXCLUDED: "22,80", "prometheus.io/port": "80", "prometheus.io/scrape": "true"}),
+        json!({EXCLUDED: "15020,80", "prometheus.io/port": "80", "prometheus.io/scrape": "true"}),
+    ] {
+        for changed in changes {
+            for first in [&usual, &native, &unmerged] {
+                let seconds = [&usual, &native, &unmerged];
+                let result = check((first, &seconds), &annotated(&annotations), annotate(changed), &BOTH);
+                of(&format!("{annotations}, {changed:?}"), result)?;
             }
         }
     }

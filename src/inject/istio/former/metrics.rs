@@ -113,8 +113,15 @@ fn possible_ports(former: &Former<'_>, proxy_config: &Value) -> Vec<String> {
     // An injection appends the agent's port to the ports that are not redirected, unless it is among them.
     let mut redirected = redirected_ports(former);
     let is_known = redirected.iter().any(|port| ports.contains(port));
-    ports.extend(redirected.pop().filter(|_| !is_known));
+    ports.extend(redirected.pop().filter(|_| !is_known && has_port(former)));
     ports
+}
+
+/// Whether the former agent listened on a status port. Without one, Istio's agent has no readiness probe.
+fn has_port(former: &Former<'_>) -> bool {
+    let has_probe = former.sidecar.is_some_and(|sidecar| sidecar.get("readinessProbe").is_some_and(Value::is_object));
+    pod::annotation(former.pod, annotation::STATUS_PORT) != Some("0")
+        && (has_probe || former.variable("PROXY_CONFIG").is_empty())
 }
 
 fn configured_ports(proxy_config: &Value) -> Vec<String> {
@@ -122,12 +129,13 @@ fn configured_ports(proxy_config: &Value) -> Vec<String> {
     configured.into_iter().chain([port::STATUS.to_string()]).collect()
 }
 
-/// Returns the port of the pod's annotation, and the last port that is not redirected if metrics are scraped there: an
+/// Returns the port of the pod's annotation, and the last port that is not redirected if merged metrics are scraped there: an
 /// injection writes the agent's port into both.
 fn annotated_ports(former: &Former<'_>) -> impl Iterator<Item = String> {
     let text = |name: &str| pod::annotation(former.pod, name);
     let excluded = text(annotation::EXCLUDE_INBOUND_PORTS).and_then(|ports| ports.rsplit(',').next());
-    let scraped = excluded.filter(|last| text(prometheus::PORT) == Some(last));
+    let is_merged = text(&name_of("path")) == Some(prometheus::MERGED_PATH) && has_port(former);
+    let scraped = excluded.filter(|last| is_merged && text(prometheus::PORT) == Some(last));
     text(annotation::STATUS_PORT).into_iter().chain(scraped).map(str::to_owned)
 }
 

@@ -41,6 +41,11 @@ impl Struct {
         self.field(key).is_some()
     }
 
+    /// Whether a field is a quantity, or a map of quantities.
+    pub(super) fn has_quantities(self, key: &str) -> bool {
+        self.field(key).is_some_and(|field| field.of.is_of_quantities())
+    }
+
     fn field(self, key: &str) -> Option<&'static Field> {
         TABLE.fields(self.0).iter().find(|field| field.key == key)
     }

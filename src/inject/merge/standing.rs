@@ -4,6 +4,7 @@
 //! [`replaced`] returns the values that the overlay replaces. If the pod has changed since, [`standing`] leaves of the
 //! overlay what replaces these values, so that the changes of others stay.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
@@ -12,6 +13,7 @@ use super::super::typed::{Merge, Struct};
 use super::difference::indexed;
 use super::directive::PATCH;
 use crate::inject::pod::NO_MAP;
+use crate::inject::quantity;
 
 /// The members of a container that are taken back field by field. Other structs stand or fall as one, because the API
 /// server adds default values to them.
@@ -58,14 +60,32 @@ fn replaced_items(from: &[Value], overlay: &[Value], by: Option<&str>, of: Optio
 /// Returns what an overlay changes where `pod` still has the values in `written`, or still lacks what it lacks.
 pub(in crate::inject) fn standing(overlay: &Value, pod: &Value, written: &Value) -> Value {
     let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
-    standing_of(&map(overlay), &map(pod), &map(written), Struct::named("core.Pod")).into()
+    let shape = Shape { of: Struct::named("core.Pod"), quantities: false };
+    standing_of(&map(overlay), &map(pod), &map(written), shape).into()
+}
+
+/// What is known of a value's type.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    of: Option<Struct>,
+    /// Whether its scalars are quantities, whose text the API server changes.
+    quantities: bool,
+}
+
+impl Shape {
+    fn member(self, key: &str) -> Self {
+        match self.of {
+            Some(of) => Self { of: of.member(key), quantities: of.has_quantities(key) },
+            None => self,
+        }
+    }
 }
 
 fn standing_of(
     overlay: &Map<String, Value>,
     pod: &Map<String, Value>,
     written: &Map<String, Value>,
-    of: Option<Struct>,
+    shape: Shape,
 ) -> Map<String, Value> {
     let mut kept = Map::new();
     for (key, new) in overlay {
@@ -73,7 +93,7 @@ fn standing_of(
             kept.insert(key.clone(), new.clone());
             continue;
         }
-        let place = Place { key, by: merge_key(of, key), of: of.and_then(|of| of.member(key)) };
+        let place = Place { key, by: merge_key(shape.of, key), shape: shape.member(key) };
         let (now, ours) = (pod.get(key).unwrap_or(&Value::Null), written.get(key).unwrap_or(&Value::Null));
         kept.extend(place.change(new, now, ours).map(|change| (key.clone(), change)));
     }
@@ -85,7 +105,7 @@ struct Place<'p> {
     key: &'p str,
     /// The key by which the elements of a list are merged.
     by: Option<&'static str>,
-    of: Option<Struct>,
+    shape: Shape,
 }
 
 impl Place<'_> {
@@ -100,14 +120,14 @@ impl Place<'_> {
                 ) =>
             {
                 let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
-                let change = standing_of(new, &map(now), &map(ours), self.of);
+                let change = standing_of(new, &map(now), &map(ours), self.shape);
                 (!change.is_empty()).then(|| change.into())
             }
             (Value::Array(items), now, ours) => match self.items(items, now, ours) {
                 Some(kept) => (!kept.is_empty() || items.is_empty() && now.is_null()).then(|| kept.into()),
-                None => is_within(ours, now).then(|| new.clone()),
+                None => is_within(ours, now, self.shape).then(|| new.clone()),
             },
-            _ => is_within(ours, now).then(|| new.clone()),
+            _ => is_within(ours, now, self.shape).then(|| new.clone()),
         }
     }
 
@@ -116,9 +136,11 @@ impl Place<'_> {
         let by = self.by?;
         let (now, ours) = (elements(now, by)?, elements(ours, by)?);
         let item = |new: &Value| match (now.get(&new[by]), ours.get(&new[by])) {
-            (Some(now), Some(ours)) if new.get(PATCH).is_some() => are_within(ours, now).then(|| new.clone()),
+            (Some(now), Some(ours)) if new.get(PATCH).is_some() => {
+                are_within(ours, now, self.shape).then(|| new.clone())
+            }
             (Some(now), Some(ours)) => {
-                let mut change = standing_of(new.as_object()?, now, ours, self.of);
+                let mut change = standing_of(new.as_object()?, now, ours, self.shape);
                 change.insert(by.to_owned(), new[by].clone());
                 (change.len() > 1).then(|| change.into())
             }
@@ -135,25 +157,28 @@ impl Place<'_> {
             return None;
         }
         match (now, ours) {
-            (Value::Object(now), Value::Object(ours)) if self.of.is_none() || BY_FIELD.contains(&self.key) => {
-                let standing = ours.iter().filter(|(key, ours)| now.get(*key).is_some_and(|now| is_within(ours, now)));
+            (Value::Object(now), Value::Object(ours)) if self.shape.of.is_none() || BY_FIELD.contains(&self.key) => {
+                let standing = ours.iter().filter(|(key, ours)| {
+                    now.get(*key).is_some_and(|now| is_within(ours, now, self.shape.member(key)))
+                });
                 let removed: Map<String, Value> = standing.map(|(key, _)| (key.clone(), Value::Null)).collect();
                 whole_or(removed.len() == now.len(), removed.is_empty(), removed.into())
             }
             (Value::Array(items), ours) => {
                 match self.by.and_then(|by| Some((by, elements(now, by)?, elements(ours, by)?))) {
                     Some((by, now, ours)) => {
-                        let standing =
-                            ours.iter().filter(|(id, ours)| now.get(*id).is_some_and(|now| are_within(ours, now)));
+                        let standing = ours
+                            .iter()
+                            .filter(|(id, ours)| now.get(*id).is_some_and(|now| are_within(ours, now, self.shape)));
                         let mut removed: Vec<Value> =
                             standing.map(|(id, _)| json!({by: id, PATCH: "delete"})).collect();
                         removed.sort_by_key(Value::to_string);
                         whole_or(removed.len() == items.len(), removed.is_empty(), removed.into())
                     }
-                    None => is_within(ours, now).then_some(Value::Null),
+                    None => is_within(ours, now, self.shape).then_some(Value::Null),
                 }
             }
-            (now, ours) => is_within(ours, now).then_some(Value::Null),
+            (now, ours) => is_within(ours, now, self.shape).then_some(Value::Null),
         }
     }
 }
@@ -175,19 +200,23 @@ fn elements<'v>(list: &'v Value, by: &str) -> Option<HashMap<&'v Value, &'v Map<
     }
 }
 
-/// Whether `now` is the written value, perhaps with members that the API server has added.
-fn is_within(written: &Value, now: &Value) -> bool {
+/// Whether `now` is the written value, perhaps with members that the API server has added, or with another text of a quantity.
+fn is_within(written: &Value, now: &Value, shape: Shape) -> bool {
     match (written, now) {
-        (Value::Object(written), Value::Object(now)) => are_within(written, now),
+        (Value::Object(written), Value::Object(now)) => are_within(written, now, shape),
         (Value::Array(written), Value::Array(now)) => {
-            written.len() == now.len() && written.iter().zip(now).all(|(written, now)| is_within(written, now))
+            written.len() == now.len() && written.iter().zip(now).all(|(written, now)| is_within(written, now, shape))
         }
-        (written, now) => written == now,
+        (written, now) => written == now || shape.quantities && is_same_amount(written, now),
     }
 }
 
-fn are_within(written: &Map<String, Value>, now: &Map<String, Value>) -> bool {
-    written.iter().all(|(key, written)| is_within(written, now.get(key).unwrap_or(&Value::Null)))
+fn is_same_amount(one: &Value, other: &Value) -> bool {
+    quantity::compare(&quantity::text(one), &quantity::text(other)).is_some_and(Ordering::is_eq)
+}
+
+fn are_within(written: &Map<String, Value>, now: &Map<String, Value>, shape: Shape) -> bool {
+    written.iter().all(|(key, written)| is_within(written, now.get(key).unwrap_or(&Value::Null), shape.member(key)))
 }
 
 /// Returns the container `present` without the fields, and elements of lists, that the container `own` lacks. Probes and
@@ -284,6 +313,30 @@ mod tests {
             json!({"spec": {"volumes": [{"name": "a"}, {"name": "s", "secret": secret}]}})
         };
         assert_eq!(taken_back(&plain, &volume(None), &volume(Some(420))), plain);
+    }
+
+    /// The API server stores the canonical text of a quantity.
+    #[test]
+    fn quantities_are_compared_by_value() {
+        let limited = |cpu: &str, memory: &str| {
+            let volume = json!({"name": "v", "emptyDir": {"sizeLimit": memory}});
+            let app = json!({"name": "app", "resources": {"limits": {"cpu": cpu, "memory": memory}}});
+            json!({"spec": {"containers": [app], "volumes": [volume]}})
+        };
+        let plain = json!({"spec": {"containers": [{"name": "app"}]}});
+        let own = json!({"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "1"}}}]}});
+        let injected = limited("2000m", "1024Mi");
+        assert_eq!(taken_back(&plain, &injected, &limited("2", "1Gi")), plain);
+        assert_eq!(taken_back(&own, &injected, &limited("2", "1Gi")), own);
+        let limits = json!({"cpu": "3", "memory": "1Gi"});
+        let changed = json!({"spec": {"containers": [{"name": "app", "resources": {"limits": limits}}]}});
+        let mut now = limited("3", "1Gi");
+        assert_eq!(taken_back(&plain, &injected, &now), changed, "but another limit stays");
+        now["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "2"}]);
+        let mut with_env = injected.clone();
+        with_env["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "2000m"}]);
+        let kept = taken_back(&plain, &with_env, &now);
+        assert_eq!(kept["spec"]["containers"][0]["env"], now["spec"]["containers"][0]["env"], "a text is no quantity");
     }
 
     #[test]

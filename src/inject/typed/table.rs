@@ -108,6 +108,15 @@ impl Type {
         }
     }
 
+    /// Whether a value of the type, its pointer target, its elements or its members are quantities.
+    pub(super) fn is_of_quantities(&self) -> bool {
+        match self {
+            Self::Quantity => true,
+            Self::Pointer(inner) | Self::List(inner) | Self::Map(inner) => inner.is_of_quantities(),
+            _ => false,
+        }
+    }
+
     fn parse(text: &str, names: &[&str]) -> Option<Self> {
         type Wrap = fn(Box<Type>) -> Type;
         let wraps: [(&str, Wrap); 3] = [("*", Self::Pointer), ("[]", Self::List), ("map[string]", Self::Map)];

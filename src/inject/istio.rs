@@ -49,6 +49,7 @@ mod unused_values;
 mod user_volumes;
 mod values;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use gotemplate::Budget;
@@ -212,18 +213,21 @@ impl Injector {
         let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs, budget)?;
         match &self.config.settings.program {
             Program::Legacy(program) => {
-                let subject = Subject::plain(pod, Owner::of_legacy_pod(pod, namespace), proxy_config);
+                let owner = Owner::of_legacy_pod(pod, namespace);
+                let own = legacy::without_later(pod, &owner.name, budget)?;
+                let subject = Subject::plain(&own, owner, proxy_config);
                 let operations = legacy::inject(&self.config, program, &subject, budget)?;
-                let patched = legacy::patched(pod, &operations)?;
+                let patched = legacy::patched(&own, &operations)?;
+                let operations = matches!(own, Cow::Borrowed(_)).then_some(operations);
                 let reads = &self.config.settings.reads;
                 let mut warnings = unused::warnings(reads, std::iter::once(SIDECAR), pod);
                 warnings.extend(advice::warnings(&patched, request.sandbox));
-                let injected = Injected { original: pod, pod: patched, warnings, operations: Some(operations) };
+                let injected = Injected { original: pod, pod: patched, warnings, operations };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }
             Program::Modern { default, aliases, .. } => {
                 let openshift = self.config.platform == Platform::OpenShift;
-                let mut original = std::borrow::Cow::Borrowed(pod);
+                let mut original = Cow::Borrowed(pod);
                 if openshift {
                     openshift::clear_default_user(original.to_mut());
                 }

@@ -135,15 +135,17 @@ impl Injector {
         let namespace = pod::text(pod::metadata(pod), "namespace");
         let budget = &mut Budget::default();
         let proxy_config = config.mesh.proxy_of(pod, namespace, &[], budget)?;
-        let subject = Subject::plain(pod, owner, proxy_config);
         if let Program::Legacy(program) = &config.settings.program {
+            let pod = &legacy::without_later(pod, &owner.name, budget)?;
+            let subject = Subject::plain(pod, owner, proxy_config);
             if program.release(&config.values) < PATCHED_SINCE {
                 return Ok(advised(legacy::kube_inject::inject(config, program, &subject, budget)?));
             }
             let patch = legacy::inject(config, program, &subject, budget)?;
             return Ok(advised(legacy::patched(pod, &patch)?));
         }
-        let subject = Subject { templates: &[SIDECAR.to_owned()], native, claims, ..subject };
+        let templates = &[SIDECAR.to_owned()];
+        let subject = Subject { templates, native, claims, ..Subject::plain(pod, owner, proxy_config) };
         pipeline::inject(config, &self.overlays, &subject, budget)
     }
 }

@@ -141,6 +141,16 @@ pub(super) fn before(
     Ok(before)
 }
 
+/// Returns the pod with the application's annotations of metrics, which the former injection replaced.
+///
+/// # Errors
+/// The budget is spent.
+pub(super) fn with_own_metrics(pod: &Value, status: &Status, budget: &mut Budget) -> Result<Value, Error> {
+    let mut own = pod.clone();
+    metrics::restore(&mut own, &Former::of(pod, status), budget)?;
+    Ok(own)
+}
+
 /// The members of the metadata that an injection changes.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 

@@ -6,16 +6,17 @@ mod render;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
 
 use super::config::Config;
-use super::legacy_template::LegacyTemplate;
+use super::legacy_template::{GROUP, LegacyTemplate};
 use super::status::Status;
 use super::subject::Subject;
-use super::{Error, annotations, probes, prometheus};
+use super::{Error, annotations, former, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
@@ -23,8 +24,6 @@ use crate::redirect::annotations::parse_bool;
 use render::Parts;
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The group that can read the tokens mounted for the sidecar.
-const GROUP: u32 = 1337;
 /// The number of list elements that are moved in the time of one step of the budget.
 const ELEMENTS_MOVED_PER_STEP: usize = 16;
 
@@ -39,6 +38,7 @@ pub(super) fn inject(
     budget: &mut Budget,
 ) -> Result<Vec<Operation>, Error> {
     let pod = subject.pod;
+    let former = status(pod, budget)?;
     let (mut parts, rewritten) = rendered(config, template, subject, budget)?;
     let release = template.release(&config.values);
     // In Istio 1.1, the operations that rewrite probes are the last ones.
@@ -46,7 +46,10 @@ pub(super) fn inject(
     let merge = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool);
     let merge = release >= 6 && merge.unwrap_or(config.mesh.prometheus_merge);
     if merge {
-        record_scraping(pod, &mut parts, budget)?;
+        match &former {
+            Some(status) => record_scraping(&former::with_own_metrics(pod, status, budget)?, &mut parts, budget)?,
+            None => record_scraping(pod, &mut parts, budget)?,
+        }
     }
     let mut annotations = config.settings.injected_annotations.clone();
     if merge {
@@ -56,12 +59,7 @@ pub(super) fn inject(
         annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     }
     annotations.insert(annotation::STATUS.to_owned(), parts.status(&template.version).into());
-    // The releases of legacy templates took a status that is none for absent.
-    let previous = match Status::of(pod, budget) {
-        Err(Error::Record(_)) => None,
-        status => status?,
-    };
-    let previous = previous.filter(|status| !status.is_empty()).unwrap_or_else(former_names);
+    let previous = former.filter(|status| !status.is_empty()).unwrap_or_else(former_names);
     let removed = removed(pod, &previous);
     // Removing an element of a list moves the elements after it.
     budget.step(removed.len().saturating_mul(longest(pod) / ELEMENTS_MOVED_PER_STEP))?;
@@ -78,6 +76,29 @@ pub(super) fn inject(
     operations.extend(labelled(pod, config, (&subject.owner.name, release)));
     operations.extend(last);
     Ok(operations)
+}
+
+/// Returns the status of a former injection. The releases of legacy templates took a status that is none for absent.
+///
+/// # Errors
+/// The budget is spent.
+fn status(pod: &Value, budget: &mut Budget) -> Result<Option<Status>, Error> {
+    match Status::of(pod, budget) {
+        Err(Error::Record(_)) => Ok(None),
+        status => status,
+    }
+}
+
+/// Returns the pod before a former injection by templates of later releases, which write more than a legacy template's
+/// injection replaces.
+///
+/// # Errors
+/// A record of the former injection is damaged, or the budget is spent.
+pub(super) fn without_later<'a>(pod: &'a Value, workload: &str, budget: &mut Budget) -> Result<Cow<'a, Value>, Error> {
+    match status(pod, budget)? {
+        Some(status) if !status.is_legacy && !status.is_empty() => former::original(pod, workload, budget),
+        _ => Ok(Cow::Borrowed(pod)),
+    }
 }
 
 /// Renders the template. Also returns the operations that rewrite the pod's probes, whose originals are recorded in the

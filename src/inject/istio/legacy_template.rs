@@ -4,6 +4,9 @@ use gotemplate::{Delims, Functions, Template};
 
 use super::{Error, Values};
 
+/// The pod's `fsGroup`, which can read the tokens mounted for the sidecar.
+pub(super) const GROUP: u32 = 1337;
+
 /// A legacy template, compiled.
 #[derive(Debug)]
 pub(super) struct LegacyTemplate {

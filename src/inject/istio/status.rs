@@ -16,6 +16,8 @@ pub(super) struct Status {
     pub(super) containers: Vec<String>,
     pub(super) volumes: Vec<String>,
     pub(super) image_pull_secrets: Vec<String>,
+    /// Whether a legacy template injected the pod: its status has the template's version, and later ones the revision.
+    pub(super) is_legacy: bool,
     /// The [digest](super::digest) of the settings; `None` if another injector or `kube-inject` injected the pod.
     pub(super) settings: Option<String>,
     /// What the names do not tell of the pod before the injection; `None` if they tell all.
@@ -56,6 +58,7 @@ impl Status {
             containers: names(CONTAINERS)?,
             volumes: names(VOLUMES)?,
             image_pull_secrets: names(IMAGE_PULL_SECRETS)?,
+            is_legacy: status.get(VERSION).is_some() && status.get(REVISION).is_none(),
             settings: status.get(SETTINGS).and_then(Value::as_str).map(str::to_owned),
             record: Record::of(&status),
         }))
@@ -89,6 +92,10 @@ impl Status {
         })
     }
 }
+
+/// The digest of the template, in the status of Istio up to 1.8.
+pub(super) const VERSION: &str = "version";
+const REVISION: &str = "revision";
 
 // Members of the annotation that Istio's injector neither writes nor reads.
 const SETTINGS: &str = "settings";
@@ -130,7 +137,7 @@ pub(super) fn describe(
         items => items.iter().map(pod::name).collect(),
     };
     let mut status: Map<String, Value> = LISTS.iter().map(|key| ((*key).to_owned(), names(key))).collect();
-    status.insert("revision".to_owned(), if revision.is_empty() { "default" } else { revision }.into());
+    status.insert(REVISION.to_owned(), if revision.is_empty() { "default" } else { revision }.into());
     status.extend(settings.map(|digest| (SETTINGS.to_owned(), digest.into())));
     status.extend(record.map(|record| (BEFORE.to_owned(), record.before.clone())));
     status.extend(record.and_then(|record| Some((WRITTEN.to_owned(), record.written.clone()?))));

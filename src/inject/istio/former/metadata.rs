@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::{Former, metrics, remove_if};
 use crate::contract::{annotation, container};
 use crate::inject::istio::Error;
+use crate::inject::istio::legacy_template::GROUP;
 use crate::inject::istio::status::Status;
 use crate::inject::pod::{self, CONTAINERS};
 
@@ -64,6 +65,9 @@ pub(super) fn restore(pod: &mut Value, former: &Former<'_>, workload: &str, budg
     }
     if former.has_grpc() {
         remove_if(annotations, annotation::REWRITE_PROBES, |value| value == "false");
+    }
+    if former.status.is_legacy {
+        restore_group(pod);
     }
     if pod::list(former.sidecar.unwrap_or(&Value::Null), "args").iter().any(|argument| argument == "router") {
         restore_ports(pod);
@@ -121,6 +125,8 @@ fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
         }
     }
     remove_if(labels, TLS_MODE, |value| value == "istio");
+    // A legacy template's injection wrote the revision of its control plane where the pod had none.
+    remove_if(labels, REVISION, |value| former.status.is_legacy && ["", "default"].contains(&value));
     remove_if(labels, TUNNEL, |value| tunnel && value == "http");
     // Only a sidecar has a variable with the network, and only the webhook's status records the label.
     let is_proxyless = former.sidecar.is_none() && former.status.settings.is_none();
@@ -179,16 +185,31 @@ fn remove_network(annotations: &mut Map<String, Value>) {
     }
 }
 
+/// Removes the group that a legacy template's injection sets.
+fn restore_group(pod: &mut Value) {
+    change_context(pod, |context| {
+        if context.get("fsGroup").and_then(Value::as_u64) == Some(GROUP.into()) {
+            context.shift_remove("fsGroup");
+        }
+    });
+}
+
 /// Removes the setting of a gateway's ports.
 fn restore_ports(pod: &mut Value) {
-    let spec = pod::object(pod::spec_mut(pod));
-    let Some(Value::Object(context)) = spec.get_mut("securityContext") else { return };
-    if let Some(Value::Array(settings)) = context.get_mut("sysctls") {
+    change_context(pod, |context| {
+        let Some(Value::Array(settings)) = context.get_mut("sysctls") else { return };
         settings.retain(|setting| pod::name(setting) != UNPRIVILEGED_PORTS || pod::text(setting, "value") != "0");
         if settings.is_empty() {
             context.shift_remove("sysctls");
         }
-    }
+    });
+}
+
+/// Changes the pod's security context, and removes it if it is empty then.
+fn change_context(pod: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
+    let spec = pod::object(pod::spec_mut(pod));
+    let Some(Value::Object(context)) = spec.get_mut("securityContext") else { return };
+    change(context);
     if context.is_empty() {
         spec.shift_remove("securityContext");
     }

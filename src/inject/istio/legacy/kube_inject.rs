@@ -6,10 +6,10 @@
 use gotemplate::Budget;
 use serde_json::Value;
 
-use super::{GROUP, rendered, takes_group};
+use super::{rendered, takes_group};
 use crate::contract::{annotation, container};
 use crate::inject::istio::config::Config;
-use crate::inject::istio::legacy_template::LegacyTemplate;
+use crate::inject::istio::legacy_template::{GROUP, LegacyTemplate};
 use crate::inject::istio::subject::Subject;
 use crate::inject::istio::{Error, annotations};
 use crate::inject::patch;

@@ -7,6 +7,7 @@ use crate::contract::container;
 use crate::inject::istio::config::Config;
 use crate::inject::istio::data::Data;
 use crate::inject::istio::splice::Spliced;
+use crate::inject::istio::status;
 use crate::inject::istio::subject::Subject;
 use crate::inject::istio::{Error, values};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
@@ -143,7 +144,7 @@ impl Parts {
 
     /// The status annotation's value.
     pub(super) fn status(&self, version: &str) -> String {
-        let mut status = Map::from_iter([("version".to_owned(), Value::from(version))]);
+        let mut status = Map::from_iter([(status::VERSION.to_owned(), Value::from(version))]);
         for (which, items) in self.lists() {
             let names = if items.is_empty() { Value::Null } else { items.iter().map(pod::name).collect() };
             status.insert(which.to_owned(), names);

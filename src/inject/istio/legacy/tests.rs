@@ -2,9 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::inject::istio::{Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
+use crate::inject::istio::{
+    BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
+};
 
 fn injected(template: &str, values: &str, pod: &Value) -> Value {
+    by(&legacy(template, values), pod)
+}
+
+/// Returns the injector of a legacy template.
+fn legacy(template: &str, values: &str) -> Injector {
     let config = Config {
         settings: Settings::parse(&json!({"policy": "enabled", "template": template}).to_string(), None).unwrap(),
         values: Values::parse(values).unwrap(),
@@ -13,7 +20,11 @@ fn injected(template: &str, values: &str, pod: &Value) -> Value {
         platform: Platform::Kubernetes,
         compliance_policy: String::new(),
     };
-    match Injector::new(config).review(&Request::new(pod, "shop")).unwrap() {
+    Injector::new(config)
+}
+
+fn by(injector: &Injector, pod: &Value) -> Value {
+    match injector.review(&Request::new(pod, "shop")).unwrap() {
         InjectionOutcome::Injected { injected, .. } => injected.pod,
         InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
     }
@@ -89,4 +100,42 @@ fn worker_threads_are_the_cpus_of_the_sidecar() {
     );
     assert_eq!(args(json!({"requests": {"cpu": 3}})), json!(["proxy", "--concurrency", "3"]));
     assert_eq!(args(json!({})), json!(["proxy"]));
+}
+
+/// A template of Istio 1.8 for the CNI plugin, as far as a later injection sees it.
+const SIDECAR: &str = "containers: [{name: istio-proxy, image: 'p:1', args: [proxy, sidecar]}]\nvolumes: [{name: istio-envoy, emptyDir: {}}]\n";
+
+#[test]
+fn an_injection_again_scrapes_the_application_and_not_the_agent() {
+    let injector = legacy(SIDECAR, "");
+    for annotations in [json!({}), json!({"prometheus.io/port": "8080", "prometheus.io/path": "/m"})] {
+        let mut pod = pod();
+        pod["metadata"]["annotations"] = annotations;
+        let once = by(&injector, &pod);
+        assert_eq!(once["metadata"]["annotations"]["prometheus.io/port"], "15020");
+        assert_eq!(by(&injector, &once), once);
+    }
+}
+
+#[test]
+fn nothing_of_a_legacy_template_and_of_later_ones_stays_beside_the_other() {
+    let (former, later) = (legacy(SIDECAR, ""), Injector::new(BuiltIn::default().config().unwrap()));
+    let mut own = pod();
+    own["spec"]["securityContext"] = json!({"runAsUser": 7});
+    own["metadata"]["annotations"] = json!({"prometheus.io/port": "8080", "team": "a"});
+    for pod in [pod(), own] {
+        for (first, second) in [(&former, &later), (&later, &former)] {
+            assert_eq!(by(second, &by(first, &pod)), by(second, &pod));
+            assert_eq!(document_by(second, document_by(first, pod.clone())), document_by(second, pod.clone()));
+        }
+    }
+}
+
+/// Returns the pod that `kube-inject` makes.
+fn document_by(injector: &Injector, mut pod: Value) -> Value {
+    (pod["apiVersion"], pod["kind"]) = ("v1".into(), "Pod".into());
+    match injector.inject_document(pod, &|_| true).unwrap() {
+        Document::Workload { document, .. } => document,
+        Document::Untouched => panic!("a pod is a workload"),
+    }
 }

@@ -117,9 +117,22 @@ pub enum Error {
     },
     #[error(transparent)]
     Inject(#[from] istio::Error),
+    /// A workload of a document cannot be injected.
+    #[error("document {number}: {cause}")]
+    InjectDocument {
+        /// The document's number, from 1.
+        number: usize,
+        cause: Box<istio::Error>,
+    },
     /// Dapr's injection refuses a workload.
-    #[error("{kind} {name:?}: {refusal}")]
-    Dapr { kind: String, name: String, refusal: String },
+    #[error("document {number}: {kind} {name:?}: {refusal}")]
+    Dapr {
+        /// The document's number, from 1.
+        number: usize,
+        kind: String,
+        name: String,
+        refusal: String,
+    },
     #[error("the trust anchors of Dapr's mesh are not known: name their file (--daprTrustAnchors)")]
     NoTrustAnchors,
     /// Invalid settings of Dapr's injection.
@@ -130,9 +143,16 @@ pub enum Error {
     DaprSettings(crate::inject::dapr::SettingsError),
     #[error(transparent)]
     Patch(#[from] inject::PatchError),
-    /// The injected document cannot be serialized.
+    /// A value cannot be serialized.
     #[error(transparent)]
     Write(#[from] inject::WriteError),
+    /// An injected document cannot be serialized.
+    #[error("document {number}: {cause}")]
+    WriteDocument {
+        /// The document's number, from 1.
+        number: usize,
+        cause: Box<inject::WriteError>,
+    },
     /// Invalid injection configuration.
     #[error("loading {what}: {cause}")]
     Configuration {

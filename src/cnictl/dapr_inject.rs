@@ -28,14 +28,17 @@ pub(super) fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> 
     let input = text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?;
     let loaded = flags.dapr.load(&documents::all(&input)?)?;
     let mut reviews = Vec::new();
-    let output = documents::each(&input, |mut document| {
-        let facts = loaded.facts();
+    let output = documents::each(&input, |number, mut document| {
+        let (facts, earlier) = (loaded.facts(), reviews.len());
         let changed = inject_document(&mut document, &flags.namespace, &loaded.settings, &facts, &mut reviews)?;
-        Ok(changed.then_some(document))
+        match reviews[earlier..].iter().find_map(refused) {
+            Some((review, refusal)) => {
+                let (kind, name) = (review.kind.clone(), review.name.clone());
+                Err(Error::Dapr { number, kind, name, refusal: refusal.to_string() })
+            }
+            None => Ok(changed.then_some(document)),
+        }
     })?;
-    if let Some((review, refusal)) = reviews.iter().find_map(refused) {
-        return Err(Error::Dapr { kind: review.kind.clone(), name: review.name.clone(), refusal: refusal.to_string() });
-    }
     text::write(flags.output.as_deref(), &output, &mut streams)?;
     for warning in loaded.settings.warnings.iter().cloned().chain(reviews.iter().flat_map(lines)) {
         // The documents are written, so an unwritable warning must not fail the command.

@@ -7,16 +7,19 @@ use serde_json::Value;
 use super::Error;
 use crate::inject::{documents, is_empty, read, write};
 
-/// Returns all documents, each followed by a separator. `change` returns the new document, or `None` to keep the text.
+/// Returns all documents, each followed by a separator. `change`, called with the number of a document, returns the new
+/// document, or `None` to keep the text.
 pub(super) fn each(
     input: &str,
-    mut change: impl FnMut(Value) -> Result<Option<Value>, Error>,
+    mut change: impl FnMut(usize, Value) -> Result<Option<Value>, Error>,
 ) -> Result<String, Error> {
     let mut output = String::with_capacity(input.len() * 4);
     for (number, text) in numbered(input)? {
-        let changed = if is_empty(text) { None } else { change(parse(number, text)?)? };
+        let changed = if is_empty(text) { None } else { change(number, parse(number, text)?)? };
         match changed {
-            Some(document) => output += &write(document)?,
+            Some(document) => {
+                output += &write(document).map_err(|cause| Error::WriteDocument { number, cause: Box::new(cause) })?;
+            }
             None if text.ends_with('\n') => output.extend([text, "---\n"]),
             None => output.extend([text, "\n---\n"]),
         }

@@ -42,13 +42,16 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
 fn inject(loaded: &Loaded, input: &str) -> Result<(String, String), Error> {
     let mut messages = String::new();
     let native = |node: Option<&str>| loaded.nodes.have_native_sidecars(node);
-    let output = documents::each(input, |document| match loaded.injector.inject_document(document, &native)? {
-        Document::Workload { document, skipped, warnings } => {
-            messages.extend(skipped.iter().map(|skipped| format!("===> {skipped}\n")));
-            messages.extend(warnings.iter().map(|warning| format!("===> {warning}\n")));
-            Ok(Some(document))
+    let output = documents::each(input, |number, document| {
+        let injected = loaded.injector.inject_document(document, &native);
+        match injected.map_err(|cause| Error::InjectDocument { number, cause: Box::new(cause) })? {
+            Document::Workload { document, skipped, warnings } => {
+                messages.extend(skipped.iter().map(|skipped| format!("===> {skipped}\n")));
+                messages.extend(warnings.iter().map(|warning| format!("===> {warning}\n")));
+                Ok(Some(document))
+            }
+            Document::Untouched => Ok(None),
         }
-        Document::Untouched => Ok(None),
     })?;
     Ok((output, messages))
 }

@@ -91,7 +91,13 @@ fn errors_are_reported_without_output() {
             &["kube-inject", "--builtIn", "-f", "-"],
             "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: x}",
             1,
-            "x",
+            "document 1: Deployment \"x\": it has no pod template: spec.template is required",
+        ),
+        (
+            &["kube-inject", "--builtIn", "-f", "-"],
+            "a: b\n---\nkind: Pod\napiVersion: v1\nmetadata: {name: x, annotations: {inject.istio.io/templates: nope}}\nspec: {}",
+            1,
+            "document 2: Pod \"x\": requested template \"nope\" not found",
         ),
         (&["explain", "--builtIn", "-f", "-"], "kind: Service", 1, "has no pod"),
     ] {

@@ -66,7 +66,10 @@ impl Injector {
     pub fn inject_document(&self, mut document: Value, native: Native<'_>) -> Result<Document, Error> {
         let mut messages = Messages::default();
         let is_workload = workload::for_each(&mut document, &mut |document: &mut Value, kind| {
-            self.inject_workload(document, kind, native, &mut messages)
+            self.inject_workload(document, kind, native, &mut messages).map_err(|cause| {
+                let (kind, name) = workload::kind_and_name(document);
+                Error::Workload { kind, name, cause: Box::new(cause) }
+            })
         })?;
         let Messages { skipped, warnings } = messages;
         Ok(if is_workload { Document::Workload { document, skipped, warnings } } else { Document::Untouched })
@@ -80,10 +83,7 @@ impl Injector {
         messages: &mut Messages,
     ) -> Result<(), Error> {
         let (metadata, spec) = kind.template();
-        let Some(mut subject) = workload::pod(document, (metadata, spec)) else {
-            let (kind, name) = workload::kind_and_name(document);
-            return Err(Error::NoTemplate(format!("{kind} {name:?}")));
-        };
+        let mut subject = workload::pod(document, (metadata, spec)).ok_or(Error::NoTemplate)?;
         let job = kind.job_metadata().map(|pointer| (pointer, document.pointer(pointer).cloned().unwrap_or_default()));
         job.iter().for_each(|(_, metadata)| job::recall(&mut subject, metadata));
         let namespace = pod::text(pod::metadata(&subject), "namespace");
@@ -337,7 +337,22 @@ mod tests {
     #[test]
     fn a_workload_without_a_pod_is_an_error() {
         let error = inject("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {}\n").unwrap_err();
-        assert_eq!(error.to_string(), "Deployment \"d\" has no pod template: spec.template is required");
+        assert_eq!(error.to_string(), "Deployment \"d\": it has no pod template: spec.template is required");
+    }
+
+    #[test]
+    fn a_refusal_names_the_workload_also_in_a_list() {
+        let pod = |name: &str, ports: &str| {
+            format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, annotations: \
+                 {{traffic.sidecar.istio.io/excludeInboundPorts: '{ports}'}}}}, spec: {{containers: [{{name: a}}]}}}}"
+            )
+        };
+        let list = format!("{{apiVersion: v1, kind: List, items: [{}, {}]}}", pod("good", "80"), pod("bad", "80,"));
+        for text in [pod("bad", "80,"), list] {
+            let error = inject(&text).unwrap_err().to_string();
+            assert!(error.starts_with("Pod \"shop/bad\": invalid value \"80,\" for annotation"), "{error}");
+        }
     }
 
     #[test]

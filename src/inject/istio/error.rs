@@ -134,8 +134,16 @@ pub enum Error {
     #[error("the output of the template has invalid types: {0}")]
     Type(String),
     /// A workload has no pod.
-    #[error("{0} has no pod template: spec.template is required")]
-    NoTemplate(String),
+    #[error("it has no pod template: spec.template is required")]
+    NoTemplate,
+    /// A workload of a document cannot be injected.
+    #[error("{kind} {name:?}: {cause}")]
+    Workload {
+        kind: String,
+        /// `namespace/name`, or the name alone if the workload has no namespace.
+        name: String,
+        cause: Box<Error>,
+    },
     /// The proxy listens on the status port of its agent.
     #[error("the injected pod would not start: {0}")]
     StatusPortTaken(Taken),
@@ -188,6 +196,7 @@ impl Error {
     pub fn is_exceeded(&self) -> bool {
         match self {
             Self::Exceeded(_) => true,
+            Self::Workload { cause, .. } => cause.is_exceeded(),
             Self::Template(gotemplate::Error::Render(failure)) => {
                 matches!(failure.reason, gotemplate::Reason::Exceeded(_) | gotemplate::Reason::TooDeep(_))
             }

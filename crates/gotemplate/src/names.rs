@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::node::{Branch, Command, Node, Operand, Pipe, Tree};
 use super::{Template, node};
 
-/// The names in all expressions of a template, also in branches that are never rendered.
+/// The names in all expressions of a template, also in branches that are never rendered; named templates count if they are called.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The constant texts.
@@ -47,7 +47,7 @@ struct Finder<'t> {
 
 impl Finder<'_> {
     fn tree(&mut self, tree: &Tree) {
-        for nodes in std::iter::once(&tree.root).chain(tree.named.values()) {
+        for nodes in tree.called() {
             // Each named template has variables of its own.
             self.variables.clear();
             self.nodes(nodes);
@@ -167,9 +167,24 @@ mod tests {
 
     #[test]
     fn texts_fields_and_functions_are_found_in_all_branches() {
-        let text = "{{ define `d` }}{{ .A.B | printf `x` }}{{ end }}\
+        let text = "{{ define `d` }}{{ .A.B | printf `x` }}{{ end }}{{ if .C }}{{ template `d` . }}{{ end }}\
                     {{ if $.C }}{{ else }}{{ range $k, $v := (index .D `y`).E }}{{ $v.F | quote }}{{ end }}{{ end }}";
         assert_eq!(names(text), ["x y", "A B C D E F", "index printf quote", "B E F"]);
+    }
+
+    #[test]
+    fn a_named_template_counts_if_it_is_called() {
+        const DEFINED: &str =
+            "{{ define `a` }}{{ .A }}{{ template `b` }}{{ end }}{{ define `b` }}{{ .B }}{{ template `a` }}{{ end }}";
+        for (call, found) in [
+            ("", ""),
+            ("{{ define `c` }}{{ template `a` }}{{ end }}", ""),
+            ("{{ template `a` }}", "A B"),
+            ("{{ with .C }}{{ else }}{{ range .C }}{{ template `b` }}{{ end }}{{ end }}", "A B C"),
+            ("{{ block `c` . }}{{ template `a` }}{{ end }}", "A B"),
+        ] {
+            assert_eq!(names(&format!("{DEFINED}{call}"))[1], found, "{call}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Variables are resolved to slots and functions to their implementations; the tree does not refer to the source.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Delims;
@@ -21,6 +21,37 @@ pub(super) struct Tree {
     /// The delimiters with which the function `render` parses its argument as a template.
     pub(super) delims: Delims,
     pub(super) functions: Functions,
+}
+
+impl Tree {
+    /// Returns the nodes outside of named templates, and those of each named template that they call, also through another one.
+    pub(super) fn called(&self) -> Vec<&[Node]> {
+        let mut called = vec![&*self.root];
+        let mut names = HashSet::new();
+        let mut at = 0;
+        while let Some(nodes) = called.get(at) {
+            let mut found = Vec::new();
+            calls(nodes, &mut found);
+            let new = found.into_iter().filter(|name| names.insert(*name));
+            called.extend(new.filter_map(|name| self.named.get(name)).map(Vec::as_slice));
+            at += 1;
+        }
+        called
+    }
+}
+
+/// Finds the names of the templates that nodes call.
+fn calls<'n>(nodes: &'n [Node], found: &mut Vec<&'n str>) {
+    for node in nodes {
+        match node {
+            Node::Template(_, name, _) => found.push(name),
+            Node::If(branch) | Node::With(branch) | Node::Range(branch) => {
+                calls(&branch.body, found);
+                calls(&branch.otherwise, found);
+            }
+            Node::Text(_) | Node::Action(_) | Node::Break | Node::Continue => {}
+        }
+    }
 }
 
 /// Part of a template.

@@ -9,7 +9,7 @@ use super::node::{Branch, Command, Node, Operand, Pipe, Tree};
 type Path = Vec<String>;
 
 /// The members of a field of the data that the expressions of a template may read, also in branches that are never
-/// rendered.
+/// rendered; named templates count if they are called.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Paths {
     /// Members that are read with all members below them.
@@ -62,7 +62,7 @@ struct Finder<'t> {
 
 impl Finder<'_> {
     fn tree(&mut self, tree: &Tree) {
-        for nodes in std::iter::once(&tree.root).chain(tree.named.values()) {
+        for nodes in tree.called() {
             // Each named template has variables of its own.
             self.variables.clear();
             self.nodes(nodes);
@@ -189,7 +189,7 @@ mod tests {
             "{{ with .Values.a.b }}{{ .c }}{{ end }}",
             "{{ range $k, $v := .Values.a.b }}{{ end }}",
             "{{ template `t` (dict `b` .Values.a.b) }}",
-            "{{ define `t` }}{{ .Values.a.b }}{{ end }}",
+            "{{ define `t` }}{{ .Values.a.b }}{{ end }}{{ template `t` . }}",
             "{{ $b := and .x .Values.a.b }}",
             "{{ if (or .x .Values.a.b).c }}{{ end }}",
             "{{ if .Values.a.b | toYaml | contains `x` }}{{ end }}",
@@ -208,7 +208,9 @@ mod tests {
         for text in ["{{ index .Values `a` }}", "{{ toYaml .Values }}", "{{ range .Values }}{{ end }}"] {
             assert!(paths(text).has(&["any", "other"]), "{text}");
         }
-        assert!(paths("{{ .Other.a }}").is_empty());
+        for text in ["{{ .Other.a }}", "{{ define `t` }}{{ .Values.a }}{{ end }}"] {
+            assert!(paths(text).is_empty(), "{text}");
+        }
     }
 
     #[test]

@@ -336,3 +336,22 @@ fn annotations_that_only_a_mesh_uses_are_named_without_one() {
                 readiness.status.sidecar.istio.io/periodSeconds, sidecar.istio.io/logLevel, sidecar.istio.io/statsInclusionPrefixes";
     assert_eq!(warnings(&alone), [text]);
 }
+
+#[test]
+fn a_template_uses_the_annotations_of_the_parts_that_it_calls() {
+    let annotations = ["userVolume", "userVolumeMount", "proxyCPU", "bootstrapOverride", "logLevel"];
+    let warned = |template: &str| {
+        let set = annotations
+            .map(|name| (format!("sidecar.istio.io/{name}"), json!(if name.starts_with("user") { "{}" } else { "1" })));
+        let mut pod = pod();
+        pod["metadata"]["annotations"] = Value::Object(set.into_iter().collect());
+        super::super::unused::warnings(&BuiltIn::settings().unwrap().reads, [template].into_iter(), &pod)
+    };
+    let unused = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| format!("sidecar.istio.io/{name}")).collect();
+        vec![format!("annotations that no template for this pod uses: {}", names.join(", "))]
+    };
+    assert_eq!(warned("sidecar"), [""; 0]);
+    assert_eq!(warned("gateway"), unused(&["userVolume", "userVolumeMount", "proxyCPU"]));
+    assert_eq!(warned("grpc-simple"), unused(&annotations));
+}

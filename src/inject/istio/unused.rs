@@ -3,6 +3,8 @@
 //! `settings` finds once what each template reads; `pipeline` compares it with each pod. A pod is never refused for what
 //! is unused, and what a template may read without naming it counts as used.
 
+mod misplaced;
+
 use std::collections::BTreeMap;
 
 use gotemplate::Template;
@@ -202,16 +204,19 @@ pub(super) fn warnings<'n>(
         PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             && !READ.contains(name)
             && !OF_ISTIO.contains(name)
+            && !misplaced::is_label(name)
             && *name != annotation::IMAGE_TYPE
             && !reads.iter().any(|reads| reads.has_annotation(name))
     });
     let mut warnings = user_volumes::warnings(pod);
     warnings.extend(not_boolean(pod));
+    warnings.extend(misplaced::warnings(&reads, pod));
     warnings.extend(listed(&unused.collect::<Vec<_>>(), "annotations that no template for this pod uses"));
     let labels = pod::map(pod::metadata(pod), "labels").keys().map(String::as_str);
     let unknown = labels.filter(|name| {
         PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             && !LABELS.contains(name)
+            && !misplaced::is_annotation(name)
             && !reads.iter().any(|reads| reads.names.texts.contains(*name))
     });
     warnings.extend(listed(&unknown.collect::<Vec<_>>(), "labels with a prefix of Istio's that Istio does not read"));
@@ -314,8 +319,9 @@ mod tests {
             "sidecar.istio.io/proxyCPU": "1", "topology.istio.io/netwrk": "n", "istio.io/dataplane-mode": "none",
         });
         let pod = json!({"metadata": {"labels": labels}});
-        let text = "labels with a prefix of Istio's that Istio does not read: sidecar.istio.io/proxyCPU, topology.istio.io/netwrk";
-        assert_eq!(warnings(&BTreeMap::new(), std::iter::empty(), &pod), [text]);
+        let misplaced = "labels that Istio reads as annotations only: sidecar.istio.io/proxyCPU";
+        let unknown = "labels with a prefix of Istio's that Istio does not read: topology.istio.io/netwrk";
+        assert_eq!(warnings(&BTreeMap::new(), std::iter::empty(), &pod), [misplaced, unknown]);
     }
 
     #[test]

@@ -73,6 +73,11 @@ pub(super) fn is_negative(text: &str) -> bool {
     canonical(text).is_some_and(|text| text.starts_with('-') && text.contains(|c: char| ('1'..='9').contains(&c)))
 }
 
+/// Whether `text` is a whole number, or a quantity that [`compare`] does not compare.
+pub(super) fn is_whole(text: &str) -> bool {
+    nanos(text).is_none_or(|nanos| nanos.is_multiple_of(10_u128.pow(NANO.unsigned_abs())))
+}
+
 /// Returns a quantity in units of 10^-9, rounded up.
 fn nanos(text: &str) -> Option<u128> {
     let (number, suffix) = split(text)?;

@@ -123,7 +123,7 @@ impl Requirement {
 }
 
 /// Whether the text is a qualified name (`IsQualifiedName` of apimachinery).
-fn is_key(text: &str) -> bool {
+pub(crate) fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         None => is_name(text),
         Some((prefix, name)) => prefix.len() <= 253 && prefix.split('.').all(is_dns_label) && is_name(name),

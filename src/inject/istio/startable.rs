@@ -5,8 +5,9 @@
 //! refuse a pod that its author never wrote, or the pod would be created and never start.
 
 mod fields;
+mod resources;
 
-pub(super) use fields::remain;
+pub(super) use fields::{PROFILES, remain};
 
 use std::collections::HashSet;
 
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::typed::{Mismatch, Struct};
-use crate::inject::{image, quantity, volume};
+use crate::inject::{image, volume};
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
 const ANNOTATIONS: usize = 256 * 1024;
@@ -79,6 +80,10 @@ pub enum Unstartable {
     VariableName { container: String, name: String },
     #[error("container {container} requests {request} {resource}, more than its limit of {limit}")]
     Request { container: String, resource: String, request: String, limit: String },
+    #[error(
+        "container {container} requests {request} {resource}, of which its limit must be the same amount, but its limit is {limit}"
+    )]
+    Whole { container: String, resource: String, request: String, limit: String },
     #[error("container {container} must not escalate privileges (allowPrivilegeEscalation: false), but {privilege}")]
     Escalation { container: String, privilege: &'static str },
     #[error("container {0} must not run as root (runAsNonRoot), but runs as user 0")]
@@ -123,7 +128,7 @@ pub(super) fn check(
             mounts(container, &volumes)?;
             variables(container)?;
             ports(container)?;
-            resources(container)?;
+            resources::check(&format!("container {}", pod::name(container)), container)?;
             privileges(merged, container)?;
             fields::check(container)?;
         }
@@ -295,20 +300,6 @@ fn ports(container: &Value) -> Result<(), Unstartable> {
     twice.next().map_or(Ok(()), |name| {
         Err(Unstartable::SamePort { container: pod::name(container).to_owned(), name: name.to_owned() })
     })
-}
-
-fn resources(container: &Value) -> Result<(), Unstartable> {
-    let resources = container.get("resources").unwrap_or(&Value::Null);
-    let limits = pod::map(resources, "limits");
-    for (resource, request) in pod::map(resources, "requests") {
-        let Some(limit) = limits.get(resource) else { continue };
-        let (request, limit) = (quantity::text(request), quantity::text(limit));
-        if quantity::compare(&request, &limit).is_some_and(std::cmp::Ordering::is_gt) {
-            let (container, resource) = (pod::name(container).to_owned(), resource.clone());
-            return Err(Unstartable::Request { container, resource, request, limit });
-        }
-    }
-    Ok(())
 }
 
 fn privileges(merged: &Value, container: &Value) -> Result<(), Unstartable> {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::startable::{HANDLER, HANDLERS, PROBE, PROBES};
+use super::startable::{HANDLER, HANDLERS, PROBE, PROBES, PROFILES};
 use crate::inject::pod;
 
 /// The alternatives of `valueFrom`.
@@ -17,6 +17,11 @@ pub(super) fn give_way(container: &mut Value, own: &Map<String, Value>) {
     if let (Some(lifecycle), Some(own)) = (container.get_mut("lifecycle"), own.get("lifecycle")) {
         for handler in HANDLERS {
             replace(lifecycle.get_mut(handler), own.get(handler), HANDLER);
+        }
+    }
+    if let (Some(context), Some(own)) = (container.get_mut("securityContext"), own.get("securityContext")) {
+        for profile in PROFILES {
+            replace_profile(context.get_mut(profile), own.get(profile));
         }
     }
     let (Some(Value::Array(variables)), Some(Value::Array(own))) = (container.get_mut("env"), own.get("env")) else {
@@ -40,6 +45,13 @@ fn replace(value: Option<&mut Value>, own: Option<&Value>, alternatives: &[&str]
     if alternatives.iter().any(|key| is_set(key)) {
         members.retain(|key, _| !alternatives.contains(&key.as_str()) || is_set(key));
     }
+}
+
+/// Removes what `own` lacks of a profile if `own` is one of another type.
+fn replace_profile(profile: Option<&mut Value>, own: Option<&Value>) {
+    let (Some(Value::Object(members)), Some(own)) = (profile, own) else { return };
+    let is_other = own.get("type").is_some_and(|of_type| !of_type.is_null() && members.get("type") != Some(of_type));
+    members.retain(|key, _| !is_other || own.get(key).is_some());
 }
 
 #[cfg(test)]
@@ -72,6 +84,23 @@ mod tests {
         let own = json!({"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}});
         let expected = json!({"lifecycle": {"postStart": {"exec": exec}, "preStop": {"sleep": {"seconds": 5}}}});
         assert_eq!(merged(injected, &own), expected);
+    }
+
+    #[test]
+    fn the_profile_of_the_pods_own_container_replaces_one_of_another_type() {
+        for name in PROFILES {
+            let profile = |of_type: &str, path: Option<&str>| {
+                let mut profile = json!({"type": of_type});
+                path.into_iter().for_each(|path| profile["localhostProfile"] = path.into());
+                json!({"securityContext": {name: profile}})
+            };
+            let local = profile("Localhost", Some("p"));
+            for own in [profile("RuntimeDefault", None), profile("Localhost", Some("q"))] {
+                assert_eq!(merged(local.clone(), &own), own);
+            }
+            assert_eq!(merged(local.clone(), &profile("Localhost", None)), local);
+            assert_eq!(merged(profile("RuntimeDefault", None), &local), local);
+        }
     }
 
     #[test]

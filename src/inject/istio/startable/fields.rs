@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::{HANDLERS, PROBES, Unstartable};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::quantity;
 
 /// The maximum length of a DNS label, in bytes.
 const LABEL: usize = 63;
@@ -19,6 +18,12 @@ const NUMBERS: [&str; 5] =
     ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
 /// The probes for which `successThreshold` must be 1.
 const ONCE: [&str; 2] = ["startupProbe", "livenessProbe"];
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+const SCHEMES: [&str; 2] = ["HTTP", "HTTPS"];
+const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
+/// The profiles of a security context, and their types.
+pub(in crate::inject::istio) const PROFILES: [&str; 2] = ["seccompProfile", "appArmorProfile"];
+const PROFILE_TYPES: [&str; 3] = ["RuntimeDefault", "Localhost", "Unconfined"];
 const PORT: &str = "a port from 1 to 65535";
 const ID: &str = "from 0 to 2147483647";
 
@@ -49,7 +54,27 @@ pub(super) fn ids_of_pod(author: &Value, merged: &Value) -> Result<(), Unstartab
     let context = |pod| pod::spec(pod).get("securityContext").unwrap_or(&Value::Null);
     let changed = ["runAsUser", "runAsGroup", "fsGroup"].into_iter();
     let mut changed = changed.filter(|field| context(author).get(field) != context(merged).get(field));
-    changed.try_for_each(|field| require("the pod", field, context(merged).get(field), is_id, ID))
+    changed.try_for_each(|field| require("the pod", field, context(merged).get(field), is_id, ID))?;
+    let changed = PROFILES.into_iter().filter(|field| context(author).get(field) != context(merged).get(field));
+    changed.into_iter().try_for_each(|field| profile("the pod", field, context(merged).get(field)))
+}
+
+/// Checks a profile of a security context: its type, and that a path of the node is named for one of the node only.
+fn profile(place: &str, field: &str, profile: Option<&Value>) -> Result<(), Unstartable> {
+    let Some(profile) = profile.filter(|profile| !profile.is_null()) else { return Ok(()) };
+    let of_type = pod::text(profile, "type");
+    let is_type = |_: &Value| PROFILE_TYPES.contains(&of_type);
+    require(
+        place,
+        &format!("{field}.type"),
+        Some(&of_type.into()),
+        is_type,
+        "RuntimeDefault, Localhost or Unconfined",
+    )?;
+    let path = profile.get("localhostProfile").unwrap_or(&Value::Null);
+    let is_path =
+        |_: &Value| if of_type == "Localhost" { path.as_str() != Some("") && !path.is_null() } else { path.is_null() };
+    demand(place, &format!("{field}.localhostProfile"), path, is_path, "set for the type Localhost, and for no other")
 }
 
 /// Checks the fields of one container.
@@ -57,17 +82,19 @@ pub(super) fn check(container: &Value) -> Result<(), Unstartable> {
     let place = &format!("container {}", pod::name(container));
     let is_label = |name: &Value| name.as_str().is_none_or(|name| name.len() <= LABEL && is_dns(name));
     require(place, "name", container.get("name"), is_label, "a DNS label of at most 63 bytes")?;
-    let is_policy = |policy: &Value| policy.as_str().is_none_or(|text| text.is_empty() || POLICIES.contains(&text));
-    require(place, "imagePullPolicy", container.get("imagePullPolicy"), is_policy, "Always, IfNotPresent or Never")?;
+    let policy = container.get("imagePullPolicy");
+    require(place, "imagePullPolicy", policy, one_of(&POLICIES), "Always, IfNotPresent or Never")?;
+    let policy = container.get("terminationMessagePolicy");
+    require(place, "terminationMessagePolicy", policy, one_of(&MESSAGES), "File or FallbackToLogsOnError")?;
     let context = container.get("securityContext").unwrap_or(&Value::Null);
+    PROFILES.into_iter().try_for_each(|field| profile(place, field, context.get(field)))?;
     for field in ["runAsUser", "runAsGroup"] {
         require(place, field, context.get(field), is_id, ID)?;
     }
     PROBES.into_iter().try_for_each(|name| probe(place, name, container.get(name).unwrap_or(&Value::Null)))?;
     let lifecycle = container.get("lifecycle").unwrap_or(&Value::Null);
     HANDLERS.into_iter().try_for_each(|name| handler(place, name, lifecycle.get(name).unwrap_or(&Value::Null)))?;
-    ports(place, container)?;
-    resources(place, container)
+    ports(place, container)
 }
 
 fn probe(place: &str, name: &str, probe: &Value) -> Result<(), Unstartable> {
@@ -83,14 +110,20 @@ fn probe(place: &str, name: &str, probe: &Value) -> Result<(), Unstartable> {
     handler(place, name, probe)
 }
 
-/// Checks the port of a probe or of a handler of `lifecycle`.
+/// Checks a probe or a handler of `lifecycle`.
 fn handler(place: &str, name: &str, handler: &Value) -> Result<(), Unstartable> {
+    let set = |kind: &str| handler.get(kind).filter(|kind| !kind.is_null());
     for kind in ["httpGet", "tcpSocket", "grpc"] {
-        let port = handler.get(kind).and_then(|kind| kind.get("port"));
-        let is_valid = |port: &Value| port.as_str().map_or_else(|| is_port(port), is_port_name);
-        require(place, &format!("{name}.{kind}.port"), port, is_valid, "a port from 1 to 65535, or a port's name")?;
+        let Some(port) = set(kind).map(|kind| kind.get("port").unwrap_or(&Value::Null)) else { continue };
+        let is_valid = |port: &Value| port.as_str().map_or_else(|| is_port(port) && !port.is_null(), is_port_name);
+        demand(place, &format!("{name}.{kind}.port"), port, is_valid, "a port from 1 to 65535, or a port's name")?;
     }
-    Ok(())
+    let scheme = set("httpGet").and_then(|http| http.get("scheme"));
+    require(place, &format!("{name}.httpGet.scheme"), scheme, one_of(&SCHEMES), "HTTP or HTTPS")?;
+    let Some(exec) = set("exec") else { return Ok(()) };
+    let command = exec.get("command").unwrap_or(&Value::Null);
+    let has_command = |_: &Value| !pod::list(exec, "command").is_empty();
+    demand(place, &format!("{name}.exec.command"), command, has_command, "a program and its arguments")
 }
 
 fn ports(place: &str, container: &Value) -> Result<(), Unstartable> {
@@ -99,38 +132,43 @@ fn ports(place: &str, container: &Value) -> Result<(), Unstartable> {
     for port in pod::list(container, "ports") {
         let allowed = "1 to 15 lower-case letters, digits and single dashes between them, with a letter";
         require(place, "ports.name", port.get("name"), is_name, allowed)?;
-        require(place, "ports.containerPort", port.get("containerPort"), is_port, PORT)?;
         require(place, "ports.hostPort", port.get("hostPort"), is_host_port, PORT)?;
+        require(place, "ports.protocol", port.get("protocol"), one_of(&PROTOCOLS), "TCP, UDP or SCTP")?;
+        let number = port.get("containerPort").unwrap_or(&Value::Null);
+        demand(place, "ports.containerPort", number, |number| is_port(number) && !number.is_null(), PORT)?;
     }
     Ok(())
 }
 
-fn resources(place: &str, container: &Value) -> Result<(), Unstartable> {
-    let resources = container.get("resources").unwrap_or(&Value::Null);
-    let is_natural = |amount: &Value| !quantity::is_negative(&quantity::text(amount));
-    for list in ["limits", "requests"] {
-        for (resource, amount) in pod::map(resources, list) {
-            require(place, &format!("{list}.{resource}"), Some(amount), is_natural, "0 or more")?;
-        }
-    }
-    Ok(())
+/// Returns a condition on a text: an empty one is that which is not set.
+fn one_of<'a>(allowed: &'a [&str]) -> impl Fn(&Value) -> bool + 'a {
+    |value| value.as_str().is_none_or(|text| text.is_empty() || allowed.contains(&text))
 }
 
 /// Checks a field that has a value other than null.
-fn require(
+pub(super) fn require(
     place: &str,
     field: &str,
     value: Option<&Value>,
     is_valid: impl Fn(&Value) -> bool,
     allowed: &'static str,
 ) -> Result<(), Unstartable> {
-    match value.filter(|value| !value.is_null() && !is_valid(value)) {
-        Some(value) => {
-            let (place, field) = (place.to_owned(), field.to_owned());
-            Err(Unstartable::Field { place, field, value: value.to_string(), allowed })
-        }
-        None => Ok(()),
+    value.filter(|value| !value.is_null()).map_or(Ok(()), |value| demand(place, field, value, is_valid, allowed))
+}
+
+/// Checks a field, for which null is a value.
+fn demand(
+    place: &str,
+    field: &str,
+    value: &Value,
+    is_valid: impl Fn(&Value) -> bool,
+    allowed: &'static str,
+) -> Result<(), Unstartable> {
+    if is_valid(value) {
+        return Ok(());
     }
+    let (place, field) = (place.to_owned(), field.to_owned());
+    Err(Unstartable::Field { place, field, value: value.to_string(), allowed })
 }
 
 fn is_id(id: &Value) -> bool {

@@ -26,9 +26,9 @@ fn a_sidecar_that_starts_is_accepted() {
     let sidecar = json!({
         "env": [{"name": "A", "value": "b"}, {"name": "C", "value": "", "valueFrom": {"fieldRef": {}}}, {"name": "E"}],
         "volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/b"}],
-        "readinessProbe": {"httpGet": {}, "tcpSocket": null, "periodSeconds": 1},
-        "lifecycle": {"preStop": {"exec": {}}},
-        "ports": [{"name": "a"}, {"containerPort": 1}, {"containerPort": 2}],
+        "readinessProbe": {"httpGet": {"port": 1}, "tcpSocket": null, "periodSeconds": 1},
+        "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+        "ports": [{"name": "a", "containerPort": 3}, {"containerPort": 1}, {"containerPort": 2}],
         "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1024Mi"}},
         "securityContext": {"runAsNonRoot": false, "runAsUser": 0, "allowPrivilegeEscalation": true, "privileged": true},
     });
@@ -125,7 +125,7 @@ fn a_field_of_another_type_is_refused_with_its_path() {
         assert!(reason.contains(expected), "{reason}: {expected}");
     }
     let valid = json!({
-        "ports": [{"containerPort": null}], "tty": null, "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+        "ports": null, "tty": null, "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
         "livenessProbe": {"httpGet": {"port": "http"}}, "startupProbe": {"httpGet": {"port": 80}}, "unknown": [5],
     });
     assert_eq!(reason(json!({"metadata": {"creationTimestamp": null}}), &valid, false), None);
@@ -146,6 +146,10 @@ fn conditions_of_the_whole_pod_are_checked() {
             "two volumes are named \"istio-envoy\"",
         ),
         (json!({"spec": {"securityContext": {"fsGroup": -1}}}), "the pod has fsGroup -1, which must be from 0 to"),
+        (
+            json!({"spec": {"securityContext": {"seccompProfile": {"type": "Unconfined", "localhostProfile": "p"}}}}),
+            "the pod has seccompProfile.localhostProfile \"p\"",
+        ),
         (json!({"metadata": {"labels": {"a": long}}}), "label \"a\" would have the invalid value \"lll"),
         (json!({"metadata": {"labels": {"a": "x-"}}}), "label \"a\" would have the invalid value \"x-\""),
         (
@@ -166,6 +170,49 @@ fn a_volume_that_the_author_repeats_is_left_to_the_api_server() {
     let pod = json!({"spec": {"volumes": [{"name": "istio-envoy"}, {"name": "istio-envoy"}]}});
     let template_pod = json!({"spec": {"volumes": [{"name": "istio-envoy"}]}});
     assert_eq!(check((&pod, &[]), &pod, &template_pod), Ok(()));
+}
+
+#[test]
+fn what_kubernetes_does_not_have_is_named() {
+    for (sidecar, expected) in [
+        (
+            json!({"resources": {"limits": {"cpus": 1}}}),
+            "has a resource in limits \"cpus\", which must be cpu, memory,",
+        ),
+        (
+            json!({"resources": {"requests": {"requests.a.b/gpu": 1}}}),
+            "has a resource in requests \"requests.a.b/gpu\"",
+        ),
+        (json!({"resources": {"limits": {"a.b/gpu": "1500m"}}}), "has limits.a.b/gpu \"1500m\", which must be a whole"),
+        (
+            json!({"resources": {"requests": {"a.b/gpu": 1}}}),
+            "requests 1 a.b/gpu, of which its limit must be the same amount, but its limit is none",
+        ),
+        (json!({"resources": {"requests": {"hugepages-2Mi": 0}, "limits": {"hugepages-2Mi": "2Mi"}}}), "is 2Mi"),
+        (
+            json!({"securityContext": {"seccompProfile": {"type": "Foo"}}}),
+            "has seccompProfile.type \"Foo\", which must be RuntimeDefault, Localhost or Unconfined",
+        ),
+        (
+            json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}),
+            "has seccompProfile.localhostProfile null, which must be set for the type Localhost, and for no other",
+        ),
+        (
+            json!({"securityContext": {"appArmorProfile": {"type": "RuntimeDefault", "localhostProfile": "p"}}}),
+            "has appArmorProfile.localhostProfile \"p\"",
+        ),
+        (json!({"securityContext": {"seccompProfile": {}}}), "has seccompProfile.type \"\""),
+        (json!({"lifecycle": {"preStop": {"exec": {}}}}), "has preStop.exec.command null, which must be a program"),
+        (json!({"readinessProbe": {"exec": {"command": []}}}), "has readinessProbe.exec.command []"),
+        (json!({"readinessProbe": {"httpGet": {}}}), "has readinessProbe.httpGet.port null"),
+        (json!({"readinessProbe": {"httpGet": {"port": 1, "scheme": "http"}}}), "httpGet.scheme \"http\", which must"),
+        (json!({"ports": [{"containerPort": 1, "protocol": "tcp"}]}), "has ports.protocol \"tcp\", which must be TCP,"),
+        (json!({"ports": [{"name": "a"}]}), "has ports.containerPort null"),
+        (json!({"terminationMessagePolicy": "file"}), "has terminationMessagePolicy \"file\""),
+    ] {
+        let reason = of_sidecar(&sidecar).unwrap_or_default();
+        assert!(reason.contains(expected), "{sidecar}: {reason}");
+    }
 }
 
 #[test]
@@ -205,6 +252,9 @@ fn a_value_that_the_api_server_refuses_is_named() {
         json!({"readinessProbe": {"httpGet": {"port": "health"}, "successThreshold": 3}}),
         json!({"livenessProbe": {"grpc": {"port": 65535}, "successThreshold": 0}}),
         json!({"resources": {"requests": {"cpu": 0}}, "securityContext": {"runAsUser": 2_147_483_647}}),
+        json!({"resources": {"requests": {"a.b/gpu": "1"}, "limits": {"a.b/gpu": 1, "hugepages-2Mi": "2Mi"}}}),
+        json!({"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "p"}}}),
+        json!({"ports": [{"containerPort": 1, "protocol": "SCTP"}, {"containerPort": 2, "protocol": ""}]}),
     ] {
         assert_eq!(of_sidecar(&sidecar), None, "{sidecar}");
     }
@@ -216,7 +266,7 @@ fn a_value_that_the_api_server_refuses_is_named() {
 
 #[test]
 fn only_a_native_sidecar_has_probes_among_init_containers() {
-    let probe = json!({"readinessProbe": {"exec": {}}});
+    let probe = json!({"readinessProbe": {"exec": {"command": ["x"]}}});
     assert_eq!(reason(json!({}), &probe, true), None);
     let plain = json!({"readinessProbe": {"exec": {}}, "restartPolicy": null});
     let reason = reason(json!({}), &plain, true).unwrap();

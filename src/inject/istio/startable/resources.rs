@@ -1,0 +1,73 @@
+//! The amounts of resources that the API server allows for an injected container.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+use super::{Unstartable, fields};
+use crate::inject::{pod, quantity};
+use crate::pod::selector::is_key;
+
+/// The resources without a domain that a container may have, beside huge pages.
+const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const HUGE_PAGES: &str = "hugepages-";
+/// The domain of Kubernetes' own resources.
+const NATIVE: &str = "kubernetes.io/";
+
+/// Checks the requests and limits of one container.
+pub(super) fn check(place: &str, container: &Value) -> Result<(), Unstartable> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let (requests, limits) = (pod::map(resources, "requests"), pod::map(resources, "limits"));
+    for (list, amounts) in [("limits", limits), ("requests", requests)] {
+        amounts.iter().try_for_each(|(resource, amount)| check_amount((place, list), resource, amount))?;
+    }
+    requests.iter().try_for_each(|(resource, request)| check_request(pod::name(container), resource, request, limits))
+}
+
+fn check_amount((place, list): (&str, &str), resource: &str, amount: &Value) -> Result<(), Unstartable> {
+    let name = Value::from(resource);
+    let is_name = |_: &Value| is_resource(resource);
+    let names = "cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu";
+    fields::require(place, &format!("a resource in {list}"), Some(&name), is_name, names)?;
+    let text = quantity::text(amount);
+    let field = format!("{list}.{resource}");
+    fields::require(place, &field, Some(amount), |_| !quantity::is_negative(&text), "0 or more")?;
+    let is_whole = |_: &Value| is_divisible(resource) || quantity::is_whole(&text);
+    fields::require(place, &field, Some(amount), is_whole, "a whole number")
+}
+
+/// Checks that a request is not above the limit, and is the limit if the resource is not divisible.
+fn check_request(
+    container: &str,
+    resource: &str,
+    request: &Value,
+    limits: &Map<String, Value>,
+) -> Result<(), Unstartable> {
+    let (container, resource, request) = (container.to_owned(), resource.to_owned(), quantity::text(request));
+    let Some(limit) = limits.get(&resource).map(quantity::text) else {
+        let limit = "none".to_owned();
+        return if is_divisible(&resource) {
+            Ok(())
+        } else {
+            Err(Unstartable::Whole { container, resource, request, limit })
+        };
+    };
+    match quantity::compare(&request, &limit) {
+        Some(Ordering::Greater) => Err(Unstartable::Request { container, resource, request, limit }),
+        Some(Ordering::Less) if !is_divisible(&resource) => {
+            Err(Unstartable::Whole { container, resource, request, limit })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a container may have a resource with this name.
+fn is_resource(name: &str) -> bool {
+    let is_standard = || STANDARD.contains(&name) || name.starts_with(HUGE_PAGES);
+    is_key(name) && (name.contains('/') || is_standard()) && !name.starts_with("requests.")
+}
+
+/// Whether containers share the resource, of which they may use more than they request.
+fn is_divisible(resource: &str) -> bool {
+    (!resource.contains('/') || resource.contains(NATIVE)) && !resource.starts_with(HUGE_PAGES)
+}

@@ -37,7 +37,8 @@ fn sandboxed(class: &str) -> String {
 
 /// Returns a warning for each application that runs with the proxy's user or group. The rules compare the user and the
 /// group of a socket's process; `fsGroup` and `supplementalGroups` change neither. Init containers that end before the
-/// proxy starts are left out: they run as the proxy to reach the network without it.
+/// proxy starts are left out: they run as the proxy to reach the network without it. After a native sidecar they could
+/// reach it through the proxy.
 fn as_proxy(pod: &Value) -> Vec<String> {
     let is_proxy = |item: &&Value| pod::name(item) == container::PROXY;
     let all = || [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
@@ -45,10 +46,15 @@ fn as_proxy(pod: &Value) -> Vec<String> {
     if pod::annotation(pod, annotation::INTERCEPTION_MODE) == Some("NONE") {
         return Vec::new();
     }
-    let inits = pod::containers(pod, INIT_CONTAINERS).iter();
+    let inits = pod::containers(pod, INIT_CONTAINERS);
+    let native = inits.iter().position(|item| is_proxy(&item));
+    let beside = |(at, item): &(usize, &Value)| {
+        let is_after = native.is_some_and(|native| *at > native) && !INJECTED.contains(&pod::name(item));
+        is_after || pod::text(item, "restartPolicy") == "Always"
+    };
     let applications = pod::containers(pod, CONTAINERS)
         .iter()
-        .chain(inits.filter(|item| pod::text(item, "restartPolicy") == "Always"))
+        .chain(inits.iter().enumerate().filter(beside).map(|(_, item)| item))
         .filter(|item| !is_proxy(item));
     let warning = |item: &Value| {
         let (user, group) = (("runAsUser", "as user"), ("runAsGroup", "in group"));
@@ -159,6 +165,18 @@ mod tests {
             warnings(&json!({"spec": {"initContainers": init, "containers": [{"name": "istio-proxy"}]}})).len()
         };
         assert_eq!((init(Value::Null), init("Always".into())), (0, 1));
+    }
+
+    #[test]
+    fn an_init_container_after_a_native_sidecar_does_not_run_as_the_proxy() {
+        let init = |name: &str| json!({"name": name, "securityContext": {"runAsUser": 1337}});
+        let proxy = json!({"name": "istio-proxy", "restartPolicy": "Always"});
+        let inits = [init("istio-validation"), init("early"), proxy, init("istio-init"), init("late")];
+        let found = warnings(&json!({"spec": {"initContainers": inits, "containers": [{"name": "app"}]}}));
+        assert_eq!(
+            found,
+            ["container \"late\" runs as user 1337, as the proxy does: its outbound traffic passes the proxy by"]
+        );
     }
 
     #[test]

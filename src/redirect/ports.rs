@@ -26,12 +26,13 @@ pub enum PortSelector {
 }
 
 impl Port {
-    /// Parses a comma-separated list; ignores spaces around elements and empty elements, refuses `*`.
+    /// Parses a comma-separated list; ignores spaces around elements and empty elements, refuses `*`, and numbers with
+    /// leading zeros, which iptables reads as octal: it programs port 8 for `010`, and refuses `080`.
     pub fn parse_list(key: &str, text: &str) -> Result<Vec<Self>, Error> {
         let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
         parts
             .map(|p| {
-                let digits = !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit());
+                let digits = p.bytes().all(|b| b.is_ascii_digit()) && (p == "0" || !p.starts_with('0'));
                 let port = digits.then(|| p.parse().ok()).flatten();
                 port.map(Self).ok_or_else(|| Error::new(key, p, "a comma-separated list of ports from 0 to 65535"))
             })

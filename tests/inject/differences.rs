@@ -21,6 +21,7 @@ const DIFFERENCES: &[(&str, Check)] = &[
     ("annotation that Istio does not check", unchecked),
     ("space in a list of an annotation", space),
     ("empty element of a list", empty),
+    ("number with a leading zero", leading_zero),
     ("value by which a pod would not start", unstartable),
     ("status port of the pod's proxy configuration", configured),
     ("pod for Windows", windows),
@@ -254,6 +255,15 @@ fn empty() -> Result<(), Failed> {
         }
     }
     annotated("traffic.sidecar.istio.io/excludeInboundPorts", " ").map(drop)
+}
+
+fn leading_zero() -> Result<(), Failed> {
+    for (name, value) in
+        [("excludeInboundPorts", "80,010"), ("includeInboundPorts", "080"), ("excludeOutboundIPRanges", "010.0.0.0/8")]
+    {
+        refused(annotated(&format!("traffic.sidecar.istio.io/{name}"), value), "must be")?;
+    }
+    annotated("traffic.sidecar.istio.io/excludeInboundPorts", "0,80").map(drop)
 }
 
 fn unstartable() -> Result<(), Failed> {

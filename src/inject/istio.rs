@@ -22,6 +22,7 @@ pub mod functions;
 mod job;
 mod legacy;
 mod legacy_template;
+mod log_levels;
 mod mesh;
 mod openshift;
 mod order;

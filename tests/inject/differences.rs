@@ -239,7 +239,7 @@ fn unchecked() -> Result<(), Failed> {
     for invalid in ["*", "all", "80;443", "70000", "80 -j ACCEPT"] {
         refused(annotated(NAME, invalid), "must be a comma-separated list of ports")?;
     }
-    Ok(())
+    refused(annotated("sidecar.istio.io/logLevel", "loud"), "must be trace, debug")
 }
 
 fn space() -> Result<(), Failed> {

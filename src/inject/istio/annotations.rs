@@ -9,7 +9,7 @@ use gotemplate::{Budget, Exceeded};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Error, user_volumes};
+use super::{Error, log_levels, user_volumes};
 use crate::contract::{annotation, container};
 use crate::inject::image;
 use crate::inject::pod::{self, INIT_CONTAINERS};
@@ -52,9 +52,9 @@ const CHECKS: [(&str, Check); 31] = [
     (annotation::PROXY_MEMORY_LIMIT, quantity),
     (annotation::PROXY_IMAGE, image),
     (annotation::IMAGE_TYPE, part_of_tag),
-    (annotation::LOG_LEVEL, printable),
-    (annotation::COMPONENT_LOG_LEVEL, printable),
-    (annotation::AGENT_LOG_LEVEL, printable),
+    (annotation::LOG_LEVEL, |v| printable(v).and_then(|()| log_levels::proxy(v))),
+    (annotation::COMPONENT_LOG_LEVEL, |v| printable(v).and_then(|()| log_levels::components(v))),
+    (annotation::AGENT_LOG_LEVEL, |v| printable(v).and_then(|()| log_levels::agent(v))),
     (annotation::BOOTSTRAP_OVERRIDE, object_name),
     (annotation::CAP_NET_BIND_SERVICE, printable),
     (annotation::DISCOVERY_ADDRESS, printable),
@@ -152,8 +152,8 @@ fn ranges(name: &str, value: &str, allowed: &'static str) -> Result<(), &'static
 }
 
 /// Checks that an injected pod can start as far as its redirection is concerned: that the plugin accepts all annotations,
-/// and `istio-iptables` its command lines, also those that templates make of values, and that the plugin redirects a pod that
-/// validates its redirection.
+/// `istio-iptables` its command lines, and the agent its log levels, also those that templates make of values, and that the plugin
+/// redirects a pod that validates its redirection.
 ///
 /// # Errors
 /// An annotation or an argument is invalid, or the plugin skips a pod with a validation.
@@ -162,6 +162,7 @@ pub(super) fn check_injected(pod: &Value) -> Result<(), Error> {
         redirect::check(name, value.as_str().unwrap_or_default())
             .map_err(|error| Error::Unredirectable(error.to_string()))?;
     }
+    log_levels::check(pod).map_err(Error::Unredirectable)?;
     pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)?;
     check_validated(pod)
 }
@@ -299,6 +300,9 @@ mod tests {
             (annotation::BOOTSTRAP_OVERRIDE, "Not A Name"),
             (annotation::BOOTSTRAP_OVERRIDE, "a..b"),
             (annotation::LOG_LEVEL, "info\n- x"),
+            (annotation::LOG_LEVEL, "loud"),
+            (annotation::COMPONENT_LOG_LEVEL, "misc"),
+            (annotation::AGENT_LOG_LEVEL, "default:loud"),
             (annotation::PROXY_IMAGE, " "),
             (annotation::PROXY_IMAGE, "image:"),
             (annotation::PROXY_IMAGE, "docker.io/istio/proxyv2:1\n"),
@@ -349,7 +353,12 @@ mod tests {
         let settings = Settings::from_template(TEMPLATE).unwrap();
         let injector = Injector::new(Config { settings, ..BuiltIn::default().config().unwrap() });
         let spec = |name: &str| {
-            let pod = json!({"metadata": {"annotations": {name: "7"}}, "spec": {"containers": [{"name": "app"}]}});
+            let value = match name {
+                annotation::COMPONENT_LOG_LEVEL => "misc:info",
+                name if name.ends_with("ogLevel") => "info",
+                _ => "7",
+            };
+            let pod = json!({"metadata": {"annotations": {name: value}}, "spec": {"containers": [{"name": "app"}]}});
             match injector.review(&Request::new(&pod, "shop")).unwrap() {
                 InjectionOutcome::Injected { injected, .. } => injected.pod["spec"].clone(),
                 InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),

@@ -235,11 +235,16 @@ pub(super) fn warnings<'n>(
     warnings
 }
 
-/// Returns a warning for each annotation that must be a boolean and is not: it is ignored then.
+/// Returns a warning for each annotation that must be a boolean and is not: it is ignored then. Templates compare
+/// `capNetBindService` with `true`.
 fn not_boolean(pod: &Value) -> impl Iterator<Item = String> {
-    let set = [annotation::REWRITE_PROBES, annotation::NATIVE_SIDECAR].into_iter();
+    let is_boolean = |name: &str, value: &str| match name {
+        annotation::CAP_NET_BIND_SERVICE => matches!(value, "true" | "false"),
+        _ => parse_bool(value).is_some(),
+    };
+    let set = [annotation::REWRITE_PROBES, annotation::NATIVE_SIDECAR, annotation::CAP_NET_BIND_SERVICE].into_iter();
     let set = set.filter_map(|name| Some((name, pod::annotation(pod, name)?)));
-    set.filter(|(_, value)| parse_bool(value).is_none()).map(|(name, value)| {
+    set.filter(move |(name, value)| !is_boolean(name, value)).map(|(name, value)| {
         let value: String = value.chars().take(SHOWN).collect();
         format!("{name} is ignored: its value {value:?} is neither true nor false")
     })
@@ -337,6 +342,17 @@ mod tests {
             json!({"sidecar.istio.io/rewriteAppHTTPProbers": "true\n", "sidecar.istio.io/nativeSidecar": "false"});
         let text = "sidecar.istio.io/rewriteAppHTTPProbers is ignored: its value \"true\\n\" is neither true nor false";
         assert_eq!(warned("# none", &set), [text]);
+        let low_ports = |value: &str| {
+            warned(
+                "# sidecar.istio.io/capNetBindService {{ `sidecar.istio.io/capNetBindService` }}",
+                &json!({annotation::CAP_NET_BIND_SERVICE: value}),
+            )
+        };
+        assert_eq!(low_ports("true"), [""; 0]);
+        assert_eq!(
+            low_ports("TRUE"),
+            ["sidecar.istio.io/capNetBindService is ignored: its value \"TRUE\" is neither true nor false"]
+        );
     }
 
     #[test]

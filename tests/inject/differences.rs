@@ -149,7 +149,11 @@ fn probe() -> Result<(), Failed> {
     let pod = injected(&json!({"metadata": {}, "spec": {"containers": [probes]}}), VALUES)?;
     let app = &pod["spec"]["containers"][0];
     equal(&app["readinessProbe"], &json!({"httpGet": {"port": "nosuch"}}))?;
-    equal(&app["livenessProbe"]["httpGet"]["path"], &json!("/app-health/a/livez"))
+    equal(&app["livenessProbe"]["httpGet"]["path"], &json!("/app-health/a/livez"))?;
+    let probe = json!({"httpGet": {"port": 70000}});
+    let containers = json!([{"name": "a", "livenessProbe": probe}]);
+    let pod = injected(&json!({"metadata": {}, "spec": {"containers": containers}}), VALUES)?;
+    equal(&pod["spec"]["containers"][0]["livenessProbe"], &probe)
 }
 
 fn no_port() -> Result<(), Failed> {

@@ -100,7 +100,8 @@ pub(super) fn http_probes(
     let applications = pod::containers(pod, CONTAINERS).iter().enumerate();
     for (at, container) in applications.filter(|(_, c)| pod::name(c) != container::PROXY) {
         for handler in &HANDLERS[..3] {
-            if container.pointer(handler.pointer).is_none_or(|probe| !probe["httpGet"].is_object()) {
+            let action = container.pointer(handler.pointer).map(|probe| &probe["httpGet"]);
+            if action.is_none_or(|action| !action.is_object() || !has_port(action)) {
                 continue;
             }
             budget.step(STEPS_PER_HANDLER)?;
@@ -141,14 +142,17 @@ fn target(pod: &Value, status_port: u16) -> Option<u16> {
     Some(own.unwrap_or(status_port)).filter(|port| *port != 0)
 }
 
-/// Returns a probe in the agent's format; `None` if it is absent, already rewritten, or names a port that the container
-/// lacks. `ports`: the status ports of the proxy configuration and of the pod.
+/// Returns a probe in the agent's format; `None` if it is absent, already rewritten, or has a port that does not exist or
+/// that the container lacks. `ports`: the status ports of the proxy configuration and of the pod.
 fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<Value> {
     let (status_port, target) = ports;
     let probe = container.pointer(handler.pointer)?;
     let kind = *handler.actions().iter().find(|kind| probe.get(**kind).is_some_and(Value::is_object))?;
     let action = &probe[kind];
     let mut known = Struct::named(type_of(kind))?.canonical(action.clone()).ok()?;
+    if !has_port(action) {
+        return None;
+    }
     if kind != "grpc" {
         let port = numeric_port(container, action.get("port")?)?;
         let is_rewritten = || action["path"] == handler.path(pod::name(container)).as_str();
@@ -164,6 +168,12 @@ fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<V
         original.insert("timeoutSeconds".to_owned(), seconds.clone());
     }
     Some(Value::Object(original))
+}
+
+/// Whether the port of an action is a name or one that exists: the API server refuses another one, and a rewritten probe would
+/// hide it.
+fn has_port(action: &Value) -> bool {
+    action.get("port").and_then(Value::as_i64).is_none_or(|port| (1..=65535).contains(&port))
 }
 
 /// Returns the name of the API's type of an action.
@@ -232,6 +242,20 @@ mod tests {
 
     fn pod(container: &Value) -> Value {
         json!({"spec": {"containers": [container, {"name": "istio-proxy"}]}})
+    }
+
+    #[test]
+    fn a_probe_of_a_port_that_does_not_exist_is_left_to_the_api_server() {
+        for kind in ["httpGet", "tcpSocket", "grpc"] {
+            for (port, is_rewritten) in [(0, false), (70_000, false), (-1, false), (65_535, true)] {
+                let mut pod = pod(&json!({"name": "app", "livenessProbe": {kind: {"port": port}}}));
+                let before = pod.clone();
+                rewrite(&mut pod, 15020, false);
+                assert_eq!(pod != before, is_rewritten, "{kind} {port}");
+                let patched = http_probes(&before, 15020, &mut Budget::default()).unwrap().0;
+                assert_eq!(patched.len() == 1, is_rewritten && kind == "httpGet", "{kind} {port}");
+            }
+        }
     }
 
     fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {

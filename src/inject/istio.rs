@@ -16,6 +16,7 @@ mod config;
 mod data;
 mod digest;
 mod documents;
+mod elsewhere;
 mod error;
 mod former;
 pub mod functions;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::subject::Subject;
-use super::{Error, Injector, Owner, advice, job, legacy, pipeline, startable};
+use super::{Error, Injector, Owner, advice, elsewhere, job, legacy, pipeline, startable};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
@@ -87,7 +87,12 @@ impl Injector {
         let job = kind.job_metadata().map(|pointer| (pointer, document.pointer(pointer).cloned().unwrap_or_default()));
         job.iter().for_each(|(_, metadata)| job::recall(&mut subject, metadata));
         let namespace = pod::text(pod::metadata(&subject), "namespace");
-        let mut decision = document_policy(&self.config().settings.policy).decide(&subject, namespace);
+        let policy = document_policy(&self.config().settings.policy);
+        let declined = job.as_ref().and_then(|(_, job)| job::declines(&policy, &subject, job));
+        let mut decision = policy.decide(&subject, namespace);
+        if let Some(declined) = declined.filter(|_| decision.inject) {
+            decision = declined;
+        }
         if decision.inject && self.skips_injected_pods() && legacy::kube_inject::has_sidecar(&subject) {
             decision = Decision { inject: false, reason: Reason::Injected, warning: None };
         }
@@ -102,9 +107,8 @@ impl Injector {
         let native = native(pod::node_name(&subject));
         let claims = workload::claims(document);
         let (mut injected, warnings) = self.inject_pod(&subject, owner, native, &claims)?;
-        messages
-            .warnings
-            .extend(ignored.into_iter().chain(warnings).map(|warning| format!("{title} {name:?}: {warning}")));
+        let warnings = ignored.into_iter().chain(warnings).chain(elsewhere::warning(document, kind, &subject));
+        messages.warnings.extend(warnings.map(|warning| format!("{title} {name:?}: {warning}")));
         if let Some((pointer, job)) = job {
             let job = job::extended(&job, (&subject, &injected), &workload_name, &mut Budget::default())?;
             workload::put(document, pointer, job);
@@ -328,6 +332,14 @@ mod tests {
             panic!("a cron job is a workload")
         };
         assert_eq!(skipped[0].name, "c");
+        for (pod, is_skipped) in [("{}", true), ("{labels: {sidecar.istio.io/inject: 'true'}}", false)] {
+            let document = cron_job("{annotations: {sidecar.istio.io/inject: 'false'}}", pod);
+            let Document::Workload { skipped, warnings, .. } = injector.inject_document(document, &|_| false).unwrap()
+            else {
+                panic!("a cron job is a workload")
+            };
+            assert_eq!((skipped.len() == 1, warnings.len() == 1), (is_skipped, !is_skipped), "{pod}: {warnings:?}");
+        }
         let mode = "{annotations: {sidecar.istio.io/interceptionMode: NONE}}";
         let Document::Workload { document, .. } = inject(mode).unwrap() else { panic!("a cron job is a workload") };
         assert_eq!(document.pointer("/spec/jobTemplate/spec/template/spec/initContainers"), None);

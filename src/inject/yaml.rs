@@ -6,6 +6,7 @@
 
 mod block;
 mod flow;
+mod forms;
 pub mod library;
 mod merge_key;
 mod node;
@@ -17,7 +18,10 @@ mod tests;
 use gotemplate::Budget;
 use serde_json::Value;
 
-pub use library::{Error, LIMIT, read};
+pub use library::{Error, read};
+
+/// The size limit of a text in bytes: the API server's limit for an object, and space for a template's comments.
+pub const LIMIT: usize = 6 << 20;
 
 /// Bytes of text that are read in the time of one step.
 const BYTES_PER_STEP: usize = 16;

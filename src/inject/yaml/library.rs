@@ -15,10 +15,8 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 
 use super::merge_key::{MERGE, Source};
 use super::node::{Merges, Node};
-use super::overflow;
+use super::{LIMIT, forms, overflow};
 
-/// The size limit of a text in bytes: the API server's limit for an object, and space for a template's comments.
-pub const LIMIT: usize = 6 << 20;
 /// The maximum number of members that the merge keys of a document may copy if it is read without a budget.
 const MAX_MERGED: usize = 250_000;
 
@@ -71,7 +69,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
     }
-    with_overflow(text, |text| {
+    with_forms(text, |text| {
         check_end(text)?;
         serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).map_err(Error::of)
     })
@@ -85,7 +83,7 @@ pub fn value(text: &str) -> Result<Value, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
     }
-    with_overflow(text, |text| {
+    with_forms(text, |text| {
         with_repeated_keys(text, |source, keys| read_value(source, options(keys), &Merges::new(source, MAX_MERGED)))
     })
 }
@@ -96,7 +94,7 @@ pub fn value(text: &str) -> Result<Value, Error> {
 /// Those of [`read`], and [`Error::Exceeded`].
 pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Error> {
     let mut is_first = true;
-    with_overflow(text, |text| {
+    with_forms(text, |text| {
         if text.contains(MERGE) || !is_first {
             // The text is parsed once more to find its merge keys, or was for its numbers.
             budget.step(text.len() / BYTES_PER_SCAN_STEP)?;
@@ -106,11 +104,17 @@ pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Err
     })
 }
 
-/// Calls `read`, and once more with quotes around numbers that no float can hold if the library refuses such a number.
-fn with_overflow<T>(text: &str, mut read: impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
+/// Calls `read` with the scalars in the forms of Go, and once more for what the library refuses and Go reads: with quotes around
+/// numbers that no float can hold, or with other indentations of quoted scalars.
+fn with_forms<T>(text: &str, mut read: impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
+    let text = &*forms::of_scalars(text);
     match read(text) {
         Err(Error::Syntax(error)) if is_non_finite(&error) => match overflow::quoted(text) {
             Some(quoted) => read(&quoted),
+            None => Err(Error::Syntax(error)),
+        },
+        Err(Error::Syntax(error)) => match forms::indented(text) {
+            Some(indented) => read(&indented),
             None => Err(Error::Syntax(error)),
         },
         result => result,

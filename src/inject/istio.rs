@@ -12,6 +12,7 @@
 mod advice;
 mod annotations;
 mod builtin;
+mod chart_values;
 mod config;
 mod data;
 mod digest;

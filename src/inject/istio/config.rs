@@ -3,7 +3,7 @@
 use super::mesh::Mesh;
 use super::settings::Settings;
 use super::values::Values;
-use super::{unused, unused_values};
+use super::{chart_values, unused, unused_values};
 
 /// The platform of the cluster, if injection depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +35,7 @@ impl Config {
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let unknown = unused::listed(&self.mesh.unknown, "fields of the mesh configuration that Istio does not have");
         let unread = unused_values::warning(&self.settings, &self.values.raw);
-        self.settings.warnings.iter().cloned().chain(unknown).chain(unread)
+        let unfollowed = chart_values::warning(&self.settings, &self.values.raw);
+        self.settings.warnings.iter().cloned().chain(unknown).chain(unread).chain(unfollowed)
     }
 }

@@ -338,6 +338,19 @@ fn annotations_that_only_a_mesh_uses_are_named_without_one() {
 }
 
 #[test]
+fn a_pull_secret_of_the_values_is_a_name_or_a_reference() {
+    let mut values = BuiltIn::default().values();
+    values["global"]["imagePullSecrets"] = json!(["a", {"name": "b"}]);
+    let values = Values::parse(&values.to_string()).unwrap();
+    let injector = Injector::new(Config { values, ..BuiltIn::default().config().unwrap() });
+    let pod = pod();
+    let InjectionOutcome::Injected { injected, .. } = injector.review(&Request::new(&pod, "shop")).unwrap() else {
+        panic!()
+    };
+    assert_eq!(injected.pod["spec"]["imagePullSecrets"], json!([{"name": "a"}, {"name": "b"}]));
+}
+
+#[test]
 fn a_template_uses_the_annotations_of_the_parts_that_it_calls() {
     let annotations = ["userVolume", "userVolumeMount", "proxyCPU", "bootstrapOverride", "logLevel"];
     let warned = |template: &str| {

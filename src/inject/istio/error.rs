@@ -73,6 +73,9 @@ pub enum Error {
         /// The parser's error, with the line in the output.
         error: yaml::Error,
     },
+    /// The output of a template is neither a map nor empty.
+    #[error("template {0} renders a list or a scalar for this pod: expected a partial pod, `key: value` pairs")]
+    NoPod(String),
     /// The output of a template cannot be merged.
     #[error("the output of template {template} cannot be merged into the pod: {error}")]
     Merge { template: String, error: merge::Error },

@@ -217,6 +217,9 @@ fn render<'a>(
         }
         all_missing.extend(missing);
         let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
+        if !matches!(overlay.pod, Value::Object(_) | Value::Null) {
+            return Err(Error::NoPod(name.to_owned()));
+        }
         rendered.push((name, overlay));
     }
     let annotated = pod::annotation(subject.pod, annotation::NATIVE_SIDECAR).and_then(parse_bool);

@@ -152,12 +152,27 @@ impl Policy {
     }
 }
 
-/// Whether a pod's operating system or its node selector is Windows.
+/// Whether a pod's operating system, its node selector or its required node affinity is Windows.
 fn is_for_windows(spec: &Value) -> bool {
     let is_windows = |field: &str, key: &str| spec.get(field).is_some_and(|field| pod::text(field, key) == "windows");
     is_windows("os", "name")
         || is_windows("nodeSelector", "kubernetes.io/os")
         || is_windows("nodeSelector", "beta.kubernetes.io/os")
+        || has_affinity_to_windows(spec)
+}
+
+/// Whether each term of the required node affinity admits only Windows; one term suffices for a node.
+fn has_affinity_to_windows(spec: &Value) -> bool {
+    let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = spec.pointer(required).map_or(&[][..], |required| pod::list(required, "nodeSelectorTerms"));
+    let is_windows = |condition: &Value| {
+        let values = pod::list(condition, "values");
+        matches!(pod::text(condition, "key"), "kubernetes.io/os" | "beta.kubernetes.io/os")
+            && pod::text(condition, "operator") == "In"
+            && !values.is_empty()
+            && values.iter().all(|value| value == "windows")
+    };
+    !terms.is_empty() && terms.iter().all(|term| pod::list(term, "matchExpressions").iter().any(is_windows))
 }
 
 /// Whether a pod's label or annotation requests or declines a sidecar.

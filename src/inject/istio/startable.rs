@@ -115,6 +115,8 @@ pub(super) fn check(
     names(author, merged, template_pod)?;
     metadata(author, merged)?;
     fields::ids_of_pod(author, merged)?;
+    fields::pull_secrets(author, merged)?;
+    fields::policies(author, merged)?;
     let mut volumes = volumes(author, merged, template_pod)?;
     volumes.extend(claims.iter().map(String::as_str));
     for which in [CONTAINERS, INIT_CONTAINERS] {

@@ -139,3 +139,22 @@ fn a_pod_over_the_budget_is_refused_with_the_reason() {
     let unknown = labels(&names, 1000 + charged(&names)).unwrap_err().to_string();
     assert_eq!(unknown, "requested template \"x\" not found; have a, b, c");
 }
+
+#[test]
+fn a_template_that_renders_no_partial_pod_is_refused() {
+    let of = |template: &str| {
+        let settings = Settings::from_template(template).unwrap();
+        let injector = Injector::new(Config { settings, ..BuiltIn::default().config().unwrap() });
+        let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "a"}]}});
+        injector.review(&Request::new(&pod, "shop")).map(drop).map_err(|error| error.to_string())
+    };
+    for template in ["- a", "text", "7"] {
+        assert_eq!(
+            of(template).unwrap_err(),
+            "template sidecar renders a list or a scalar for this pod: expected a partial pod, `key: value` pairs"
+        );
+    }
+    for template in ["# none", "~", "{}"] {
+        assert_eq!(of(template), Ok(()));
+    }
+}

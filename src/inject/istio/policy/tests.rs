@@ -151,3 +151,22 @@ fn a_pod_for_windows_gets_no_sidecar_even_on_request() {
         }
     }
 }
+
+#[test]
+fn an_affinity_that_requires_windows_is_one_for_windows() {
+    let term = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": operator, "values": values}]});
+    for (terms, is_windows) in [
+        (json!([term("In", &["windows"])]), true),
+        (json!([term("In", &["windows"]), term("In", &["windows"])]), true),
+        (json!([term("In", &["windows"]), term("In", &["linux"])]), false),
+        (json!([term("In", &["windows", "linux"])]), false),
+        (json!([term("NotIn", &["windows"])]), false),
+        (json!([{}]), false),
+        (json!([]), false),
+    ] {
+        let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        let pod = json!({"spec": {"affinity": {"nodeAffinity": required}, "containers": []}});
+        let reason = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop").reason;
+        assert_eq!(reason == Reason::Windows, is_windows, "{terms}");
+    }
+}

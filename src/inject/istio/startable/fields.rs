@@ -21,6 +21,8 @@ const ONCE: [&str; 2] = ["startupProbe", "livenessProbe"];
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 const SCHEMES: [&str; 2] = ["HTTP", "HTTPS"];
 const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
+const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
+const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
 /// The profiles of a security context, and their types.
 pub(in crate::inject::istio) const PROFILES: [&str; 2] = ["seccompProfile", "appArmorProfile"];
 const PROFILE_TYPES: [&str; 3] = ["RuntimeDefault", "Localhost", "Unconfined"];
@@ -75,6 +77,30 @@ fn profile(place: &str, field: &str, profile: Option<&Value>) -> Result<(), Unst
     let is_path =
         |_: &Value| if of_type == "Localhost" { path.as_str() != Some("") && !path.is_null() } else { path.is_null() };
     demand(place, &format!("{field}.localhostProfile"), path, is_path, "set for the type Localhost, and for no other")
+}
+
+/// Checks the policies of the pod that the injection changes.
+pub(super) fn policies(author: &Value, merged: &Value) -> Result<(), Unstartable> {
+    let is_changed = |field: &str| pod::spec(author).get(field) != pod::spec(merged).get(field);
+    let changed = |field: &str| pod::spec(merged).get(field).filter(|_| is_changed(field));
+    require("the pod", "restartPolicy", changed("restartPolicy"), one_of(&RESTARTS), "Always, OnFailure or Never")?;
+    let allowed = "ClusterFirst, ClusterFirstWithHostNet, Default or None";
+    require("the pod", "dnsPolicy", changed("dnsPolicy"), one_of(&DNS_POLICIES), allowed)?;
+    let config = pod::spec(merged).get("dnsConfig").unwrap_or(&Value::Null);
+    let has_servers = |policy: &Value| policy != "None" || !pod::list(config, "nameservers").is_empty();
+    require("the pod", "dnsPolicy", changed("dnsPolicy"), has_servers, "another one, or have dnsConfig.nameservers")
+}
+
+/// Checks the names of the pull secrets that the injection adds: the kubelet finds no Secret of another name.
+pub(super) fn pull_secrets(author: &Value, merged: &Value) -> Result<(), Unstartable> {
+    const SECRETS: &str = "imagePullSecrets";
+    let own = pod::list(pod::spec(author), SECRETS);
+    let added = pod::list(pod::spec(merged), SECRETS).iter().filter(|secret| !own.contains(secret));
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let is_name = |name: &Value| name.as_str().is_none_or(|name| name.chars().all(is_part));
+    added
+        .map(|secret| secret.get("name"))
+        .try_for_each(|name| require("the pod", SECRETS, name, is_name, "the name of a Secret"))
 }
 
 /// Checks the fields of one container.

@@ -150,6 +150,13 @@ fn conditions_of_the_whole_pod_are_checked() {
             json!({"spec": {"securityContext": {"seccompProfile": {"type": "Unconfined", "localhostProfile": "p"}}}}),
             "the pod has seccompProfile.localhostProfile \"p\"",
         ),
+        (
+            json!({"spec": {"imagePullSecrets": [{"name": "map[name:s]"}]}}),
+            "the pod has imagePullSecrets \"map[name:s]\", which must be the name of a Secret",
+        ),
+        (json!({"spec": {"restartPolicy": "always"}}), "the pod has restartPolicy \"always\", which must be Always,"),
+        (json!({"spec": {"dnsPolicy": "Cluster"}}), "the pod has dnsPolicy \"Cluster\", which must be ClusterFirst,"),
+        (json!({"spec": {"dnsPolicy": "None"}}), "dnsPolicy \"None\", which must be another one, or have dnsConfig"),
         (json!({"metadata": {"labels": {"a": long}}}), "label \"a\" would have the invalid value \"lll"),
         (json!({"metadata": {"labels": {"a": "x-"}}}), "label \"a\" would have the invalid value \"x-\""),
         (

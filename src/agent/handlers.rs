@@ -4,6 +4,7 @@
 //! [`Handlers`] watches the RuntimeClasses, and reads the configuration where the agent has the node's root.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of its cache")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,23 +37,41 @@ pub struct Handlers {
     root: Option<PathBuf>,
     configured: Arc<Mutex<Configured>>,
     /// The handlers of the runtimes' configurations, as they were read last.
-    last: watch::Sender<Option<Configurations>>,
+    last: watch::Sender<Option<Arc<Configurations>>>,
 }
 
 /// The handlers of the configuration of each runtime that may be the node's.
-type Configurations = Arc<Vec<runtime_config::Handlers>>;
+#[derive(Debug)]
+struct Configurations {
+    by_runtime: BTreeMap<String, runtime_config::Handlers>,
+    /// The reason for which some are older than the last reading, or missing.
+    refused: Option<String>,
+    /// Whether none is missing.
+    is_complete: bool,
+}
+
+impl Configurations {
+    /// No configuration at all.
+    const fn none() -> Self {
+        Self { by_runtime: BTreeMap::new(), refused: None, is_complete: true }
+    }
+}
 
 /// A pod's handler is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unknown {
-    #[error("the configuration of the container runtime has not been read yet")]
-    Configuration,
+    #[error("the configuration of the container runtime is not known: {0}")]
+    Configuration(String),
     #[error(
         "the RuntimeClasses have not been listed yet; if they never are, the agent lacks the right to list and watch them"
     )]
     Classes,
     #[error("the agent does not know the RuntimeClass {0} yet")]
     Class(String),
+    #[error(
+        "no configuration of the container runtime names the handler of a pod with the annotation io.kubernetes.cri.untrusted-workload"
+    )]
+    Untrusted,
 }
 
 /// The reading of the runtimes' configurations.
@@ -61,8 +80,6 @@ struct Configured {
     read_at: Option<Instant>,
     /// A reading that no lookup has waited for to its end. There is at most one, because a file system that hangs ends none.
     reading: Option<JoinHandle<Vec<Result<runtime_config::Directories, runtime_config::Error>>>>,
-    /// The reason for which the last reading does not count.
-    refused: Option<String>,
 }
 
 impl Handlers {
@@ -78,13 +95,29 @@ impl Handlers {
         if facts.proxy.is_none() {
             return Ok(None);
         }
-        let configured = self.configurations().await.ok_or(Unknown::Configuration)?;
+        let unread = || Unknown::Configuration("it has not been read yet".to_owned());
+        let configured = self.configurations().await.ok_or_else(unread)?;
+        match (self.decided(facts, &configured).await, &configured.refused) {
+            // A runtime that is not known may be the node's.
+            (Ok(decided), Some(refused))
+                if !configured.is_complete && !decided.as_ref().is_some_and(|of| of.is_sandbox) =>
+            {
+                Err(Unknown::Configuration(refused.clone()))
+            }
+            (decided, _) => decided,
+        }
+    }
+
+    async fn decided(&self, facts: &PodFacts, configured: &Configurations) -> Result<Option<RuntimeHandler>, Unknown> {
         let Some(class) = facts.runtime_class.as_deref() else {
-            return Ok(decide(facts.untrusted.then_some(UNTRUSTED), None, &configured));
+            return match decide(facts.untrusted.then_some(UNTRUSTED), None, configured) {
+                None if facts.untrusted => Err(Unknown::Untrusted),
+                decided => Ok(decided),
+            };
         };
         let listed = timeout(LIMIT, self.classes.wait_until_ready()).await.is_ok_and(|ready| ready.is_ok());
         let known = self.classes.get(&ObjectRef::new(class));
-        let decided = decide(Some(class), known.as_ref().map(|class| class.handler.as_str()), &configured);
+        let decided = decide(Some(class), known.as_ref().map(|class| class.handler.as_str()), configured);
         match (known, decided) {
             (Some(_), decided) => Ok(decided),
             // The class counts as the name of its handler only where that is a sandbox: it may have any other handler.
@@ -95,8 +128,8 @@ impl Handlers {
     }
 
     /// The handlers of the runtimes' configurations: as they were read last, if they cannot be read soon enough.
-    async fn configurations(&self) -> Option<Configurations> {
-        let Some(root) = &self.root else { return Some(Arc::default()) };
+    async fn configurations(&self) -> Option<Arc<Configurations>> {
+        let Some(root) = &self.root else { return Some(Arc::new(Configurations::none())) };
         let reading = async { self.configured.lock().await.renew(root, &self.last).await };
         let _ = timeout(LIMIT, reading).await;
         self.last.borrow().clone()
@@ -105,7 +138,7 @@ impl Handlers {
 
 impl Configured {
     /// Reads the configurations again if they are old.
-    async fn renew(&mut self, root: &Path, last: &watch::Sender<Option<Configurations>>) {
+    async fn renew(&mut self, root: &Path, last: &watch::Sender<Option<Arc<Configurations>>>) {
         if self.read_at.is_some_and(|at| at.elapsed() < MAX_AGE) {
             return;
         }
@@ -116,37 +149,47 @@ impl Configured {
         let read = reading.await;
         (self.reading, self.read_at) = (None, Some(Instant::now()));
         let Ok(read) = read else { return };
-        let refused = reason_to_keep(&read, last.borrow().as_deref());
-        if refused != self.refused
-            && let Some(reason) = &refused
-        {
-            tracing::warn!("the runtime handlers that were read before still count: {reason}");
+        let before = last.borrow().clone().unwrap_or_else(|| Arc::new(Configurations::none()));
+        let current = current(read, &before);
+        if let Some(refused) = current.refused.as_ref().filter(|refused| before.refused.as_ref() != Some(refused)) {
+            let is_complete = current.is_complete;
+            tracing::warn!(is_complete, "runtime handlers that were read before still count: {refused}");
         }
-        if refused.is_none() {
-            last.send_replace(Some(Arc::new(read.into_iter().flatten().map(|read| read.handlers).collect())));
-        }
-        self.refused = refused;
+        last.send_replace(Some(Arc::new(current)));
     }
 }
 
-/// The reason for which handlers that were read before still count: a runtime goes on with a configuration that was removed or made
-/// invalid. A first configuration that cannot be read counts as none: `install` and `check` name it.
-fn reason_to_keep(
-    read: &[Result<runtime_config::Directories, runtime_config::Error>],
-    last: Option<&Vec<runtime_config::Handlers>>,
-) -> Option<String> {
-    last.filter(|last| !last.is_empty())?;
-    match read.iter().find_map(|read| read.as_ref().err()) {
-        Some(error) => Some(error.to_string()),
-        None => read.is_empty().then(|| "the node has no configuration of a container runtime any more".to_owned()),
+/// The handlers that count after a reading, and the reason for which some of them are older, or not known. A runtime goes on with a
+/// configuration that was removed or made invalid, so the handlers of each runtime that were read before still count.
+fn current(
+    read: Vec<Result<runtime_config::Directories, runtime_config::Error>>,
+    last: &Configurations,
+) -> Configurations {
+    let is_empty = read.is_empty() && !last.by_runtime.is_empty();
+    let gone = || "the node has no configuration of a container runtime any more".to_owned();
+    let mut refused = is_empty.then(gone);
+    let mut by_runtime = BTreeMap::new();
+    for read in read {
+        match read {
+            Ok(read) => drop(by_runtime.insert(read.runtime, read.handlers)),
+            Err(error) => refused = Some(error.to_string()),
+        }
     }
+    let mut is_complete = refused.is_none();
+    for (runtime, handlers) in last.by_runtime.iter().filter(|_| refused.is_some()) {
+        by_runtime.entry(runtime.clone()).or_insert_with(|| {
+            is_complete = true;
+            handlers.clone()
+        });
+    }
+    Configurations { by_runtime, refused, is_complete }
 }
 
 /// Decides which handler the pods of a class have. `known` is the handler of its RuntimeClass; without one the class counts as the
 /// name of its handler, because most are named alike. Pods without a class have the default handler.
-fn decide(class: Option<&str>, known: Option<&str>, configured: &[runtime_config::Handlers]) -> Option<RuntimeHandler> {
+fn decide(class: Option<&str>, known: Option<&str>, configured: &Configurations) -> Option<RuntimeHandler> {
     let named = known.or(class);
-    let candidates = configured.iter().filter_map(|of| {
+    let candidates = configured.by_runtime.values().filter_map(|of| {
         let name = named.or_else(|| of.default.as_ref().map(|default| default.value.as_str()))?;
         Some((name, of.by_name.get(name).filter(|handler| !handler.programs.is_empty())?))
     });
@@ -181,8 +224,8 @@ mod tests {
                         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\n\
                         [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.safe]\nruntime_type = 'io.containerd.kata.v2'\n";
 
-    fn read(root: &Path) -> Vec<runtime_config::Handlers> {
-        runtime_config::read(root).into_iter().map(|read| read.unwrap().handlers).collect()
+    fn read(root: &Path) -> Configurations {
+        current(runtime_config::read(root), &Configurations::none())
     }
 
     fn node(text: &str) -> tempfile::TempDir {
@@ -238,6 +281,8 @@ mod tests {
         let facts = PodFacts { untrusted: true, ..pod(None) };
         assert_eq!(handlers.of(&facts).await.unwrap().unwrap().name, "untrusted");
         assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "runc");
+        let (handlers, _writer) = Handlers::new(None);
+        assert_eq!((handlers.of(&facts).await, handlers.of(&pod(None)).await), (Err(Unknown::Untrusted), Ok(None)));
     }
 
     #[tokio::test]
@@ -268,13 +313,38 @@ mod tests {
             change();
             handlers.configured.lock().await.read_at = None;
             assert_eq!(handlers.of(&pod(Some("safe"))).await, safe);
-            let refused = handlers.configured.lock().await.refused.clone();
+            let refused = handlers.last.borrow().as_ref().unwrap().refused.clone();
             assert!(refused.as_ref().is_some_and(|refused| refused.contains(reason)), "{refused:?}");
         }
         fs::write(&path, TEXT.replace("kata", "runc")).unwrap();
         handlers.configured.lock().await.read_at = None;
         assert_eq!(handlers.of(&pod(Some("safe"))).await, Err(Unknown::Classes));
-        assert_eq!(handlers.configured.lock().await.refused, None);
+        assert_eq!(handlers.last.borrow().as_ref().unwrap().refused, None);
+    }
+
+    #[tokio::test]
+    async fn no_handler_is_known_without_the_configuration_of_each_runtime() {
+        let root = node("version = ");
+        let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
+        let reason = |found| match found {
+            Err(Unknown::Configuration(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(reason(handlers.of(&pod(None)).await).contains("invalid TOML"));
+        // The configuration of another runtime, whose handlers count where they are sandboxes.
+        fs::write(root.path().join(FILE), TEXT).unwrap();
+        let drop_in = root.path().join("etc/crio/crio.conf.d/9.conf");
+        fs::create_dir_all(drop_in.parent().unwrap()).unwrap();
+        fs::write(&drop_in, "a = ").unwrap();
+        handlers.configured.lock().await.read_at = None;
+        assert!(reason(handlers.of(&pod(None)).await).contains("/etc/crio/crio.conf.d/9.conf"));
+        fs::write(root.path().join(FILE), TEXT.replace("= 'runc'", "= 'safe'")).unwrap();
+        handlers.configured.lock().await.read_at = None;
+        assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "safe");
+        fs::remove_file(&drop_in).unwrap();
+        fs::write(root.path().join(FILE), TEXT).unwrap();
+        handlers.configured.lock().await.read_at = None;
+        assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "runc");
     }
 
     /// The lock stands for a reading that does not end.
@@ -284,7 +354,7 @@ mod tests {
         let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
         let configured = Arc::clone(&handlers.configured);
         let hanging = configured.lock().await;
-        assert_eq!(handlers.of(&pod(None)).await, Err(Unknown::Configuration));
+        assert!(matches!(handlers.of(&pod(None)).await, Err(Unknown::Configuration(_))));
         drop(hanging);
         assert_eq!(handlers.of(&pod(None)).await, Ok(handler("runc", false, None)));
         let _hanging = configured.lock().await;

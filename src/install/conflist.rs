@@ -12,7 +12,7 @@ use super::json;
 use crate::contract;
 use decode::Members;
 
-pub use delegates::{Delegate, cluster_network, delegated_network, names_file, without_delegated};
+pub use delegates::{Delegate, Shim, delegated_network, paths, without_delegated};
 
 /// The name of a converted configuration that has none (Istio's choice).
 const DEFAULT_NAME: &str = "k8s-pod-network";

@@ -99,11 +99,6 @@ impl<'d> Value<'d> {
         numbers.map(|node| std::str::from_utf8(&bytes[node.start..node.end]).unwrap_or_default())
     }
 
-    /// The contents of the strings in this value, keys of objects included.
-    pub(super) fn texts(self) -> impl Iterator<Item = String> {
-        (self.at..self.node().next).filter_map(move |at| Self { at, ..self }.text())
-    }
-
     /// The elements of an array, or the keys and values of an object.
     fn children(self) -> impl Iterator<Item = Self> {
         let end = self.node().next;

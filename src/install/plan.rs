@@ -138,13 +138,22 @@ pub enum Obstacle {
     /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
     #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
-    /// Another network's configuration has the path of the file, which would have another name as a list.
+    /// Multus reads the file by its path, which would have another name as a list.
     #[error(
         "{} has the path of {}, which would have another name as a list, so the plugin is not added to it: if CNI_CONF_NAME names the file, \
          leave it empty, so that the plugin is added behind Multus; else let {} have the network's name instead, or remove it",
         by.display(), path.display(), by.display()
     )]
     Named { path: PathBuf, by: PathBuf },
+    /// The list that Multus' daemon reads does not exist.
+    #[error("{} has the path of {}, which does not exist yet", by.display(), path.display())]
+    Absent { path: PathBuf, by: PathBuf },
+    /// Multus' daemon has chosen the owned file as the network that it reads.
+    #[error(
+        "{} has the path of {}, so a copy of it would call itself: leave ISTIO_OWNED_CNI_CONFIG unset beside Multus' daemon, or name the \
+         daemon's network in its configuration (multusMasterCNI)", multus.display(), owned.display()
+    )]
+    Loop { multus: PathBuf, owned: PathBuf },
     /// Multus runs a copy of the network that the operator has named, in which the plugin is missing or has other settings.
     #[error(
         "{} runs a copy of the network of {}, without the plugin or with former settings of it: restart Multus, so that it copies the \

@@ -137,6 +137,26 @@ impl Given {
     }
 }
 
+impl Settings {
+    /// The name of the network configuration that a path of another container names, if it may be in the directory of this program.
+    pub(super) fn named_by<'p>(&self, path: &'p Path) -> Option<&'p str> {
+        let is_here = may_be(path.parent()?, &self.net_dir, self.given.conf.on_node.as_deref());
+        path.file_name()?.to_str().filter(|_| is_here)
+    }
+
+    /// Whether a path of another container may be that of the plugin directory.
+    pub(super) fn is_bin_dir(&self, dir: &Path) -> bool {
+        may_be(dir, &self.bin_dir, self.given.bin.on_node.as_deref())
+    }
+}
+
+/// Whether the last two parts of a path are those of a directory's path in this container, or on the node: other containers mount the
+/// directory elsewhere, usually below the same names.
+fn may_be(dir: &Path, here: &Path, on_node: Option<&Path>) -> bool {
+    let end = |path: &Path| path.components().rev().take(2).map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
+    [Some(here), on_node].into_iter().flatten().any(|own| end(own) == end(dir))
+}
+
 impl Asked {
     /// The directory, which this process has at `path`.
     pub(crate) fn directory<'a>(&'a self, path: &'a Path) -> runtime_config::Given<'a> {

@@ -77,11 +77,13 @@ impl PodFacts {
     /// The reason for which it is not known whether the pod runs in a sandbox; `None` if it is known, or the pod has neither a runtime
     /// class nor a handler that could tell.
     pub fn unknown_handler(&self) -> Option<String> {
-        let of_class = || {
-            let class = self.runtime_class.as_deref().filter(|_| self.handler.is_none())?;
-            Some(format!("only the node's agent knows the handler of runtime class {class}, and it has not answered"))
+        let of = match (&self.handler, &self.runtime_class) {
+            (Some(_), _) => None,
+            (None, Some(class)) => Some(format!("runtime class {class}")),
+            (None, None) => self.untrusted.then(|| "an untrusted workload".to_owned()),
         };
-        self.unknown_handler.clone().or_else(of_class)
+        let of_agent = |of| format!("only the node's agent knows the handler of {of}, and it has not answered");
+        self.unknown_handler.clone().or_else(|| of.map(of_agent))
     }
 }
 

@@ -9,7 +9,7 @@ use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Plan};
 use istio_cni::install::record;
 use istio_cni::install::server::Server;
-use istio_cni::install::settings::{Entry, Given, KubeconfigSettings, Mode};
+use istio_cni::install::settings::{Asked, Entry, Given, KubeconfigSettings, Mode};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Settings, conflist};
 use test_support::program::built;
@@ -54,7 +54,11 @@ impl Node {
             net_dir: self.path("net"),
             bin_source: self.path("image"),
             bin_dir: self.path("bin"),
-            given: Given::default(),
+            given: Given {
+                conf: Asked { on_node: Some("/etc/cni/net.d".into()), ..Asked::default() },
+                bin: Asked { on_node: Some("/opt/cni/bin".into()), ..Asked::default() },
+                root: None,
+            },
             cache_dir: self.path("cache"),
             run_dir: self.path("run"),
             account_dir: self.path("account"),

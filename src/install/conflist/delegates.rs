@@ -8,14 +8,15 @@
 //! after each change of that file, and removes it at its end.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
 
-use super::is_read;
 use crate::contract;
 use crate::install::json::{Document, Value};
 
 /// The type of the plugin that calls Multus' daemon.
 const SHIM: &str = "multus-shim";
+/// The daemon's default directory of plugins.
+const BIN_DIR: &str = "/opt/cni/bin";
 /// The types of Multus' plugins.
 const MULTUS: [&str; 2] = ["multus", SHIM];
 
@@ -45,26 +46,40 @@ pub fn delegated_network(bytes: &[u8]) -> Option<Delegate<'_>> {
     delegates(bytes).into_iter().next()
 }
 
-/// The name of the file that the path `clusterNetwork` of Multus' daemon names.
-pub fn cluster_network(bytes: &[u8]) -> Option<String> {
-    let document = Document::scan(bytes).ok()?;
-    type_of(document.root()).filter(|kind| kind == SHIM)?;
-    named_file(&member(document.root(), "clusterNetwork")?.text()?)
+/// What the file of Multus' daemon names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shim {
+    /// The path of the network that the daemon reads at each ADD (`clusterNetwork`).
+    pub network: PathBuf,
+    /// The directory in which the daemon searches the network's plugins first (`binDir`).
+    pub bin_dir: PathBuf,
 }
 
-/// Whether a configuration has a path with this file name, such as Multus' `clusterNetwork`, `defaultNetworks` and
-/// `readinessindicatorfile`. The directory is not compared: the path may be that of another container, which mounts the directory
-/// elsewhere.
-pub fn names_file(bytes: &[u8], name: &str) -> bool {
-    let is_named =
-        |document: Document<'_>| document.root().texts().any(|text| named_file(&text).as_deref() == Some(name));
-    Document::scan(bytes).is_ok_and(is_named)
+impl Shim {
+    /// Returns what a file names that is the configuration of the daemon's plugin alone, or a list with that plugin first.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let document = Document::scan(bytes).ok()?;
+        let first = member(document.root(), "plugins").and_then(|list| list.elements().next());
+        let shim = first.unwrap_or(document.root());
+        type_of(shim).filter(|kind| kind == SHIM)?;
+        let text = |key| member(shim, key).and_then(Value::text).filter(|text| !text.is_empty());
+        let network = text("clusterNetwork").filter(|path| path.contains('/'))?.into();
+        Some(Self { network, bin_dir: text("binDir").unwrap_or_else(|| BIN_DIR.to_owned()).into() })
+    }
 }
 
-/// The file name of the path of a network configuration.
-fn named_file(path: &str) -> Option<String> {
-    let name = Path::new(path).file_name().filter(|_| path.contains('/'))?.to_str()?;
-    is_read(name).then(|| name.to_owned())
+/// The paths of network configurations that Multus reads at each ADD, or waits for: `clusterNetwork`, `defaultNetworks` and
+/// `readinessindicatorfile`. None in files of other plugins.
+pub fn paths(bytes: &[u8]) -> Vec<PathBuf> {
+    let Ok(document) = Document::scan(bytes) else { return Vec::new() };
+    let plugins = multus(document.root());
+    let of = |plugin: Value<'_>| {
+        let single = ["clusterNetwork", "readinessindicatorfile"].map(|key| member(plugin, key));
+        let several = member(plugin, "defaultNetworks").into_iter().flat_map(Value::elements);
+        let texts = single.into_iter().flatten().chain(several).filter_map(Value::text);
+        texts.filter(|path| path.contains('/')).map(PathBuf::from).collect::<Vec<_>>()
+    };
+    plugins.into_iter().flat_map(of).collect()
 }
 
 /// A configuration file without the plugin in Multus' delegates; `None` if none of them names it, or no other plugin would be left.
@@ -88,9 +103,13 @@ pub fn without_delegated(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// The arrays of delegates of a file with one plugin or a list of them.
 fn arrays(root: Value<'_>) -> Vec<Value<'_>> {
+    multus(root).into_iter().filter_map(|plugin| member(plugin, "delegates")).collect()
+}
+
+/// Multus' plugins in a file with one plugin or a list of them.
+fn multus(root: Value<'_>) -> Vec<Value<'_>> {
     let listed = member(root, "plugins").into_iter().flat_map(Value::elements);
-    let plugins = listed.chain([root]).filter(|plugin| type_of(*plugin).is_some_and(|kind| MULTUS.contains(&&*kind)));
-    plugins.filter_map(|plugin| member(plugin, "delegates")).collect()
+    listed.chain([root]).filter(|plugin| type_of(*plugin).is_some_and(|kind| MULTUS.contains(&&*kind))).collect()
 }
 
 /// The ranges without which an array lacks the elements that satisfy the predicate; none if it would be empty.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::restore::put_back;
 use super::select::{
-    Node, Primary, bare, conflist_name, delegates_name_plugin, list_with_entry, names_the_plugin, replaced,
+    Node, Primary, bare, conflist_name, delegates_name_plugin, list_with_entry, names_the_plugin, reads, replaced,
 };
 use super::{Obstacle, Plan, Reason, Step, remove};
 use crate::install::conflist::{Delegate, List, Network, delegated_network, is_read, same_value};
@@ -104,6 +104,7 @@ impl<'a> Node<'a> {
         self.write_chain(plan, file, network, &target)?;
         if primary.named {
             plan.obstacles.extend(self.outdated_copy(file, network, &target));
+            plan.warnings.extend(self.other_network(&target));
         }
         let original = match network {
             Network::List(list) => list.without_entry().unwrap_or_else(|| file.content.clone()),
@@ -160,6 +161,16 @@ impl<'a> Node<'a> {
             .then(|| Obstacle::Copied { copy: self.path(&first.name), network: self.path(target) })
     }
 
+    /// The warning that Multus' daemon reads another network than the one in `target`, which the operator has named.
+    fn other_network(&self, target: &str) -> Option<String> {
+        let first = self.first(None).ok()?;
+        let read = self.read_by_shim(&first).filter(|read| read != target)?;
+        let [target, first, read] = [target, &first.file.name, &read].map(|name| self.path(name).display().to_string());
+        Some(format!(
+            "pods are not redirected if the runtime uses {first}, which has the path of {read} and not of {target}"
+        ))
+    }
+
     /// Returns the existing file that a conversion of `file` to `text` would replace, unless it is a list of another program.
     fn check_shadowed(
         &self,
@@ -201,7 +212,10 @@ impl<'a> Node<'a> {
             Network::List(list) => bare(list.with_entry(&entry)),
             Network::Single(single) => bare(single.chained(&entry)),
         };
-        let existing = self.find_own(owned)?;
+        if reads(self.settings, &primary.file.content, owned) {
+            return Err(Obstacle::Loop { multus: self.path(&primary.file.name), owned: self.path(owned) });
+        }
+        let existing = self.find_own(owned, &text)?;
         plan.network = Some(self.path(owned));
         let is_foreign = |file: &&NetworkFile| is_read(&file.name) && file.name != owned && !self.is_own(file);
         for first in self.files.iter().filter(is_foreign).filter(|file| file.name.as_str() < owned) {
@@ -224,19 +238,20 @@ impl<'a> Node<'a> {
 
     /// Returns the existing file of this name. It is an error if the file is neither recorded nor names the plugin: the
     /// file then belongs to another program, and an installation would overwrite it, and a later removal would delete
-    /// it.
-    fn find_own(&self, name: &str) -> Result<Option<&'a NetworkFile>, Obstacle> {
+    /// it. A list that differs from `text` in the entry only is left of a removal, after which Multus read it.
+    fn find_own(&self, name: &str, text: &[u8]) -> Result<Option<&'a NetworkFile>, Obstacle> {
+        let is_ours = |existing: &NetworkFile| {
+            self.is_own(existing) || list_with_entry(existing).is_some() || is_without_entry(existing, text)
+        };
         match self.find(name) {
-            Some(existing) if !self.is_own(existing) && list_with_entry(existing).is_none() => {
-                Err(Obstacle::Foreign { path: self.path(name) })
-            }
+            Some(existing) if !is_ours(existing) => Err(Obstacle::Foreign { path: self.path(name) }),
             existing => Ok(existing),
         }
     }
 
     fn standalone(&self, plan: &mut Plan, file: &str) -> Result<Target<'a>, Obstacle> {
-        let existing = self.find_own(file)?;
         let text = self.settings.entry.standalone();
+        let existing = self.find_own(file, text.as_bytes())?;
         plan.network = Some(self.path(file));
         match existing {
             None => self.write(plan, Reason::EntryMissing, file, text.into(), self.settings.conf_mode, None),
@@ -258,7 +273,7 @@ impl<'a> Node<'a> {
             if conflist_name(&file.name) == target && !self.is_own(file) {
                 continue;
             }
-            let is_named = self.naming(&file.name).is_some();
+            let is_named = self.naming(&file.name).is_some() && !reads(self.settings, &file.content, &file.name);
             if self.is_own(file) && !is_named {
                 plan.step(Reason::LeftBehind, remove(self.path(&file.name)));
             } else if let Some(list) = copied_list(file, copied) {

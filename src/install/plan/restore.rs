@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::select::{bare, conflist_name, is_own, list_with_entry, names_the_plugin, naming, replaced};
+use super::select::{bare, conflist_name, is_own, list_with_entry, names_the_plugin, naming, reads, replaced};
 use super::{Plan, Reason, remove};
 use crate::install::conflist::{List, Network, same_value, without_delegated};
 use crate::install::operation::{Operation, Source};
@@ -115,7 +115,11 @@ impl<'a> Directory<'a> {
 
     /// Whether a list would be removed, but stays under its name, because another configuration has its path. Says so.
     fn keep(&self, plan: &mut Plan, held: &Held<'_>) -> bool {
-        let Some(by) = naming(self.files, held.name) else { return false };
+        let Some(by) = naming(self.settings, self.files, held.name) else { return false };
+        // A copy of Multus' own file that Multus reads would call itself.
+        if reads(self.settings, &held.file.content, held.name) {
+            return false;
+        }
         let is_list = matches!(Network::of_file(&held.file.name, &held.file.content), Ok(Network::List(_)));
         if is_list {
             let (list, by) = (self.settings.net_dir.join(held.name), self.settings.net_dir.join(&by.name));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Obstacle;
 use crate::contract;
 use crate::install::conflist::{
-    Invalid, List, Network, cluster_network, decode_drop_in, drop_in_directory, is_read, names_file, without_delegated,
+    Invalid, List, Network, Shim, decode_drop_in, drop_in_directory, is_read, paths, without_delegated,
 };
 use crate::install::operation::Operation;
 use crate::install::read::Unread;
@@ -66,9 +66,9 @@ impl<'a> Node<'a> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// The first other file that has the path of the file `name`.
+    /// The first other file by which Multus reads the file `name`.
     pub(super) fn naming(&self, name: &str) -> Option<&'a NetworkFile> {
-        naming(self.files, name)
+        naming(self.settings, self.files, name)
     }
 
     /// Selects the file to chain into.
@@ -87,15 +87,32 @@ impl<'a> Node<'a> {
     }
 
     /// The list that Multus' daemon reads at each ADD, if `first` is the daemon's own file, which cannot hold a chain. A list under
-    /// another name would stay on the node when the daemon removes its file at its end, and no pod would start. A file that is no list,
-    /// or is in another directory, cannot get the entry.
+    /// another name would stay on the node when the daemon removes its file at its end, and no pod would start. So it is where a former
+    /// version of this program has made such a list. A network that is no list, or is elsewhere, cannot get the entry; nor does Multus
+    /// find the plugin if it searches another directory.
     fn behind_shim(&self, first: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
-        let read = cluster_network(&first.file.content).filter(|_| matches!(first.network, Network::Single(_)));
-        let list = read.filter(|name| conflist_name(name) == *name).and_then(|name| self.find(&name));
-        match list {
+        let Some(name) = self.read_by_shim(&first) else { return Ok(first) };
+        // The owner's newer file gives the list its content.
+        let former =
+            self.originals().filter(|former| conflist_name(former) == name).find_map(|former| self.find(former));
+        match former.or_else(|| self.find(&name)) {
             Some(file) => Ok(Primary { file, network: self.usable(file, self.judge(file))?, ..first }),
-            None => Ok(first),
+            None => Err(Obstacle::Absent { path: self.path(&name), by: self.path(&first.file.name) }),
         }
+    }
+
+    /// The name of the list of this directory that Multus' daemon reads, if `first` is the daemon's file or was made of it.
+    pub(super) fn read_by_shim(&self, first: &Primary<'_>) -> Option<String> {
+        let is_converted = || self.originals().any(|former| conflist_name(former) == first.file.name);
+        let shim = Shim::of(&first.file.content)?;
+        let is_of_daemon = matches!(first.network, Network::Single(_)) || is_converted();
+        let name = self.settings.named_by(&shim.network).filter(|name| conflist_name(name) == **name)?;
+        (is_of_daemon && self.settings.is_bin_dir(&shim.bin_dir)).then(|| name.to_owned())
+    }
+
+    /// The names of the files that were converted to lists.
+    fn originals(&self) -> impl Iterator<Item = &'a str> {
+        self.snapshot.record.iter().flat_map(|record| record.originals.keys()).map(String::as_str)
     }
 
     /// Returns a selected file. At least one of its other plugins must be in the plugin directory, as evidence that the runtime
@@ -240,9 +257,14 @@ fn has_only_our_plugin(network: &Network<'_>) -> bool {
     }
 }
 
-/// The first other file that has the path of the file `name`.
-pub(super) fn naming<'f>(files: &'f [NetworkFile], name: &str) -> Option<&'f NetworkFile> {
-    files.iter().find(|file| file.name != name && names_file(&file.content, name))
+/// The first other file by which Multus reads the file `name`.
+pub(super) fn naming<'f>(settings: &Settings, files: &'f [NetworkFile], name: &str) -> Option<&'f NetworkFile> {
+    files.iter().find(|file| file.name != name && reads(settings, &file.content, name))
+}
+
+/// Whether Multus reads the file `name` of the configuration directory by a configuration with this content.
+pub(super) fn reads(settings: &Settings, content: &[u8], name: &str) -> bool {
+    paths(content).iter().any(|path| settings.named_by(path) == Some(name))
 }
 
 /// Whether this program created the whole file. A copy of the default name counts even if no record names it, because

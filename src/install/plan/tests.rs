@@ -17,7 +17,7 @@ use crate::install::record::{self, Record};
 use crate::install::scope::Scope;
 use crate::install::server::{Endpoint, Resolution, Server};
 use crate::install::set_aside::SetAside;
-use crate::install::settings::{KubeconfigSettings, Mode};
+use crate::install::settings::{Asked, Given, KubeconfigSettings, Mode};
 use crate::install::snapshot::NetworkFile;
 
 const LIST: &str = r#"{"cniVersion":"0.3.1","name":"net","plugins":[{"type":"ptp"}]}"#;
@@ -27,7 +27,9 @@ fn settings(mode: Mode) -> Settings {
     let of_node = memory::settings(0, 0);
     let server = Server::new("https", "10.0.0.1", 1).unwrap();
     let kubeconfig = KubeconfigSettings { server, ..of_node.kubeconfig };
-    Settings { net_dir: "/net".into(), bin_dir: "/bin".into(), mode, kubeconfig, ..of_node }
+    let asked = |on_node: &str| Asked { is_auto: false, on_node: Some(on_node.into()) };
+    let given = Given { root: None, conf: asked("/etc/cni/net.d"), bin: asked("/opt/cni/bin") };
+    Settings { net_dir: "/net".into(), bin_dir: "/bin".into(), given, mode, kubeconfig, ..of_node }
 }
 
 fn chained() -> Settings {

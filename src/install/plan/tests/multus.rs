@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::install::conflist;
+use crate::install::record::Original;
 
 /// Multus' configuration with a copy of `network`.
 fn copy(network: &str) -> String {
@@ -114,6 +115,12 @@ fn by_path(network: &str) -> String {
     shim(network).replace("multus-shim", "multus")
 }
 
+/// The list of a single plugin and the entry.
+fn listed(single: &str) -> String {
+    let single = conflist::Single::decode(single.as_bytes()).unwrap();
+    String::from_utf8(single.chained(&chained().entry.chained())).unwrap()
+}
+
 /// The node on which a file was converted before Multus read the list.
 fn converted_before(multus: &str) -> Snapshot {
     let mut node = after(&chained(), node(BinaryState::Same, vec![file("10-a.conf", CONF)]));
@@ -149,14 +156,107 @@ fn the_entry_is_in_the_list_that_the_daemon_of_multus_reads() {
 
 #[test]
 fn the_file_of_the_daemon_is_converted_if_it_reads_no_list_of_the_directory() {
-    for network in ["10-a.conf", "20-elsewhere.conflist"] {
-        let mut node = beside("00-multus.conf", &shim(network), LIST);
-        node.networks.as_mut().unwrap()[1] = file("10-a.conf", CONF);
+    let elsewhere = shim("10-a.conflist").replace("/cni/net.d", "/cni/multus/net.d");
+    let other_plugins = shim("10-a.conflist").replace('}', r#","binDir":"/opt/multus/bin"}"#);
+    for multus in [shim("10-a.conf"), elsewhere, other_plugins] {
+        let mut node = beside("00-multus.conf", &multus, LIST);
+        if multus == shim("10-a.conf") {
+            node.networks.as_mut().unwrap()[1] = file("10-a.conf", CONF);
+        }
         node.plugins.insert("multus-shim".to_owned());
         let node = after(&chained(), node);
-        assert_eq!(names(&node), ["00-multus.conflist", "10-a.conf"], "{network}");
+        assert_eq!(names(&node)[0], "00-multus.conflist", "{multus}");
         assert_eq!(plugins(&node, "00-multus.conflist"), ["multus-shim", "istio-cni"]);
+        assert!(names(&node)[1] == "10-a.conf" || content(&node, "10-a.conflist") == LIST, "{multus}");
     }
+}
+
+#[test]
+fn the_file_of_the_daemon_stays_while_its_list_does_not_exist() {
+    let mut node = after(&chained(), beside("00-multus.conf", &shim("10-a.conflist"), LIST));
+    node.networks.as_mut().unwrap().remove(1);
+    let plan = install(&chained(), &node);
+    let obstacles: Vec<_> = plan.obstacles.iter().map(ToString::to_string).collect();
+    assert_eq!(obstacles, ["/net/00-multus.conf has the path of /net/10-a.conflist, which does not exist yet"]);
+    assert_eq!(names(&after(&chained(), node)), ["00-multus.conf"]);
+}
+
+/// A former version of the agent made a list of the daemon's file.
+#[test]
+fn a_list_of_the_daemons_file_is_taken_back() {
+    let list = listed(&shim("10-a.conflist"));
+    let mut node = beside("00-multus.conflist", &list, LIST);
+    node.plugins.insert("multus-shim".to_owned());
+    let original = Original { content: shim("10-a.conflist").into_bytes(), mode: 0o600 };
+    node.record = Some(Record { originals: [("00-multus.conf".to_owned(), original)].into(), ..Record::default() });
+    let node = after(&chained(), node);
+    assert_eq!(
+        (names(&node), content(&node, "10-a.conflist")),
+        (vec!["00-multus.conf", "10-a.conflist"], chained_list())
+    );
+}
+
+#[test]
+fn a_newer_file_of_the_owner_becomes_the_list_that_the_daemon_reads() {
+    let mut node = after(&chained(), converted_before(&shim("10-a.conflist")));
+    assert_eq!(names(&node), ["00-multus.conf", "10-a.conflist"]);
+    node.networks.as_mut().unwrap().insert(1, file("10-a.conf", &CONF.replace("bridge", "ptp")));
+    let node = after(&chained(), node);
+    assert_eq!(names(&node), ["00-multus.conf", "10-a.conflist"]);
+    assert_eq!(plugins(&node, "10-a.conflist"), ["ptp", "istio-cni"]);
+}
+
+#[test]
+fn a_named_network_that_the_daemon_does_not_read_is_warned_about() {
+    let mut node = beside("00-multus.conf", &shim("10-a.conflist"), LIST);
+    node.networks.as_mut().unwrap().push(file("20-b.conflist", LIST));
+    let named = |name: &str| install(&settings(Mode::Chained { primary: Some(name.to_owned()) }), &node).warnings;
+    let expected = "pods are not redirected if the runtime uses /net/00-multus.conf, which has the path of /net/10-a.conflist and not \
+                    of /net/20-b.conflist";
+    assert_eq!(named("20-b.conflist"), [expected]);
+    assert_eq!(named("10-a.conflist"), [""; 0]);
+}
+
+/// Neither is a path that Multus reads.
+#[test]
+fn another_text_with_the_name_of_a_file_has_no_effect() {
+    for other in [
+        r#"{"cniVersion":"0.3.1","name":"x","type":"bridge","ipam":{"file":"/etc/cni/net.d/10-a.conf"}}"#.to_owned(),
+        by_path("10-a.conf").replace("/cni/net.d", "/flannel"),
+    ] {
+        let node = node(BinaryState::Same, vec![file("10-a.conf", CONF), file("99-other.conf", &other)]);
+        let node = after(&chained(), node);
+        assert_eq!(names(&node), ["10-a.conflist", "99-other.conf"], "{other}");
+        let node = removed(&chained(), node);
+        assert_eq!(names(&node), ["10-a.conf", "99-other.conf"], "{other}");
+    }
+}
+
+#[test]
+fn a_copy_that_the_daemon_would_read_is_an_obstacle() {
+    let owned = settings(Mode::Owned { primary: None, file: "00-istio-cni.conflist".to_owned() });
+    let mut node = beside("00-multus.conf", &shim("00-istio-cni.conflist"), LIST);
+    node.plugins.insert("multus-shim".to_owned());
+    let obstacles: Vec<_> = install(&owned, &node).obstacles.iter().map(ToString::to_string).collect();
+    assert!(
+        matches!(&obstacles[..], [text] if text.starts_with("/net/00-multus.conf has the path of /net/00-istio-cni.conflist, so")),
+        "{obstacles:?}"
+    );
+    // A former version of the agent made the copy.
+    let copy = listed(&shim("00-istio-cni.conflist"));
+    node.networks.as_mut().unwrap().insert(0, file("00-istio-cni.conflist", &copy));
+    assert_eq!(names(&removed(&owned, node)), ["00-multus.conf", "10-a.conflist"]);
+}
+
+#[test]
+fn a_copy_that_a_removal_has_left_is_used_again() {
+    let owned = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
+    let mut node = after(&owned, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
+    node.networks.as_mut().unwrap().push(file("99-multus.conf", &by_path("02-istio-cni.conflist")));
+    let node = removed(&owned, node);
+    assert_eq!(plugins(&node, "02-istio-cni.conflist"), ["ptp"]);
+    let node = after(&owned, node);
+    assert_eq!(plugins(&node, "02-istio-cni.conflist"), ["ptp", "istio-cni"]);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::contract::container;
 
+/// The value of `image` that stands for the template's image.
+pub(super) const AUTO: &str = "auto";
 // Fields of a pod's spec.
 pub(super) const CONTAINERS: &str = "containers";
 pub(super) const INIT_CONTAINERS: &str = "initContainers";

@@ -154,7 +154,7 @@ fn all_pairs(settings: &Path) -> Result<(), Failed> {
     for first in &injections {
         for second in &injections {
             for _ in 0..PODS {
-                let pod = pod().new_tree(&mut runner)?.current();
+                let pod = first.with_image(second.with_image(pod().new_tree(&mut runner)?.current()));
                 let expected = second.inject(&pod)?;
                 let what = format!("{} and then {}: {pod}", first.name, second.name);
                 let failed = |error: Failed| Failed::from(format!("{what}\n{}", error.message().unwrap_or_default()));

@@ -18,6 +18,7 @@ pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
         .chain(as_proxy(pod))
         .chain(above_the_pods(pod))
         .chain(upper_case(pod))
+        .chain(no_container(pod))
         .collect()
 }
 
@@ -90,6 +91,16 @@ fn upper_case(pod: &Value) -> Vec<String> {
         )
     };
     wrong.map(warning).collect()
+}
+
+/// Returns the warning about a pod of whose containers the sidecar was the only one, and became an init container.
+fn no_container(pod: &Value) -> Option<String> {
+    let native = pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY);
+    (native.is_some() && pod::containers(pod, CONTAINERS).is_empty()).then(|| {
+        "the pod has no container beside the native sidecar, which is an init container: the API server refuses a pod without \
+         containers; add one, or set sidecar.istio.io/nativeSidecar to \"false\""
+            .to_owned()
+    })
 }
 
 /// Returns a warning for each limit of an injected container above the limit of the whole pod (`spec.resources`), for which the
@@ -201,6 +212,18 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(warnings(&pod(json!({"cpu": 2}))), [""; 0]);
+    }
+
+    #[test]
+    fn a_pod_whose_only_container_becomes_an_init_container_is_named() {
+        let proxy = json!({"name": "istio-proxy", "restartPolicy": "Always"});
+        let found = warnings(&json!({"spec": {"initContainers": [proxy], "containers": []}}));
+        assert!(
+            matches!(&found[..], [text] if text.starts_with("the pod has no container beside the native")),
+            "{found:?}"
+        );
+        let app = json!({"name": "app"});
+        assert_eq!(warnings(&json!({"spec": {"initContainers": [proxy], "containers": [app]}})), [""; 0]);
     }
 
     #[test]

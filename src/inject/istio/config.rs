@@ -1,9 +1,12 @@
 //! The configuration of an injector, with all of its texts parsed.
 
+use serde_json::Value;
+
 use super::mesh::Mesh;
 use super::settings::Settings;
 use super::values::Values;
 use super::{chart_values, unused, unused_values};
+use crate::contract::port;
 
 /// The platform of the cluster, if injection depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,6 +39,62 @@ impl Config {
         let unknown = unused::listed(&self.mesh.unknown, "fields of the mesh configuration that Istio does not have");
         let unread = unused_values::warning(&self.settings, &self.values.raw);
         let unfollowed = chart_values::warning(&self.settings, &self.values.raw);
-        self.settings.warnings.iter().cloned().chain(unknown).chain(unread).chain(unfollowed)
+        self.settings
+            .warnings
+            .iter()
+            .cloned()
+            .chain(unknown)
+            .chain(unread)
+            .chain(unfollowed)
+            .chain(self.other_status_port())
+    }
+
+    /// Returns the warning about a status port of Helm's values on which no agent listens: pods then exclude it from the
+    /// redirection, and not that of the mesh configuration. Where the latter is not the default, it takes precedence. Port 0 stands for
+    /// none, and disables the readiness probe.
+    fn other_status_port(&self) -> Option<String> {
+        let valued = self.values.raw.pointer("/global/proxy/statusPort").filter(|port| !port.is_null())?;
+        let valued = valued.as_str().map_or_else(|| valued.to_string(), str::to_owned);
+        let listening = self.mesh.json.pointer("/defaultConfig/statusPort").and_then(Value::as_u64);
+        let listening = listening.unwrap_or(port::STATUS.into());
+        let is_other = listening == u64::from(port::STATUS) && !["0", &listening.to_string()].contains(&&*valued);
+        is_other.then(|| {
+            format!(
+                "global.proxy.statusPort is {valued}, but agents listen on {listening}, by statusPort of the mesh's defaultConfig; set \
+                 both to one port"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::inject::istio::{BuiltIn, Config, Mesh, Values};
+
+    #[test]
+    fn a_status_port_of_the_values_on_which_no_agent_listens_is_named() {
+        let warned = |valued: serde_json::Value, configured: Option<u16>| {
+            let config = BuiltIn::default().config().unwrap();
+            let values = Values::parse(&json!({"global": {"proxy": {"statusPort": valued}}}).to_string()).unwrap();
+            let mesh = json!({"defaultConfig": {"statusPort": configured}});
+            let mesh = configured.map_or(String::new(), |_| mesh.to_string());
+            Config { values, mesh: Mesh::parse(&mesh).unwrap(), ..config }.warnings().collect::<Vec<_>>()
+        };
+        let named = |port: &str| format!("global.proxy.statusPort is {port}, but agents listen on 15020, ");
+        for (valued, configured, port) in [(json!(15099), None, "15099"), (json!("15099"), Some(15020), "15099")] {
+            let found = warned(valued, configured);
+            assert!(matches!(&found[..], [text] if text.starts_with(&named(port))), "{found:?}");
+        }
+        for (valued, configured) in [
+            (json!(15020), None),
+            (json!("15020"), Some(15020)),
+            (json!(null), None),
+            (json!(0), None),
+            (json!(15020), Some(15099)),
+        ] {
+            assert_eq!(warned(valued.clone(), configured), [""; 0], "{valued}, {configured:?}");
+        }
     }
 }

@@ -12,9 +12,6 @@ use crate::inject::gojson;
 use crate::inject::merge::merge_container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// The value of `image` that stands for the template's image.
-pub(super) const AUTO: &str = "auto";
-
 /// Steps for a value of an override, which is converted to its type, merged, recorded as text and compared again.
 const STEPS_PER_VALUE: usize = 12;
 
@@ -93,7 +90,7 @@ pub(super) fn reapply(
             budget.step(values(&own).saturating_mul(STEPS_PER_VALUE))?;
             let named = |error| Error::Container { container: name.to_owned(), error };
             let mut own = gojson::container(own).map_err(named)?;
-            if pod::text(&own, "image") == AUTO {
+            if pod::text(&own, "image") == pod::AUTO {
                 pod::object(&mut own).shift_remove("image");
             }
             containers.push(own.clone());

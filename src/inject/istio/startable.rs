@@ -55,6 +55,12 @@ pub enum Unstartable {
     },
     #[error("container {0} has no image")]
     NoImage(String),
+    /// The image with which a pod asks for that of the template.
+    #[error(
+        "container {0} has the image \"auto\", which stands for that of a template, and no template of this pod has an image for a \
+         container of this name: correct the name, the pod's annotation inject.istio.io/templates, or the image"
+    )]
+    Auto(String),
     #[error("container {container} has the image {image:?}, which no kubelet can parse: {error}")]
     Image {
         container: String,
@@ -117,6 +123,7 @@ pub(super) fn check(
     fields::ids_of_pod(author, merged)?;
     fields::pull_secrets(author, merged)?;
     fields::policies(author, merged)?;
+    images(merged)?;
     let mut volumes = volumes(author, merged, template_pod)?;
     volumes.extend(claims.iter().map(String::as_str));
     for which in [CONTAINERS, INIT_CONTAINERS] {
@@ -212,6 +219,13 @@ fn volumes<'a>(author: &Value, merged: &'a Value, template_pod: &Value) -> Resul
 fn set(value: &Value) -> impl Iterator<Item = &str> {
     let members = value.as_object().into_iter().flatten();
     members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
+}
+
+/// Checks that no container is left with the image `auto`, whether it is injected or the author's.
+fn images(merged: &Value) -> Result<(), Unstartable> {
+    let mut all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(merged, which));
+    let auto = all.find(|container| pod::text(container, "image") == pod::AUTO);
+    auto.map_or(Ok(()), |container| Err(Unstartable::Auto(pod::name(container).to_owned())))
 }
 
 fn check_image(container: &Value) -> Result<(), Unstartable> {

@@ -147,11 +147,12 @@ pub(super) fn check(settings: &Path) -> Result<(), Failed> {
     let injections = injections(settings, true)?;
     let all = injections.len();
     let edits = proptest::collection::vec(edit(), 0..5);
-    run(&(pod(), 0..all, 0..all, edits), |(mut pod, first, second, edits)| {
+    run(&(pod(), 0..all, 0..all, edits), |(pod, first, second, edits)| {
+        let (first, second) = (&injections[first], &injections[second]);
+        let mut pod = first.with_image(second.with_image(pod));
         pod["metadata"]["labels"][OWN] = "own".into();
         pod["metadata"]["annotations"][OWN] = "own".into();
         applications(&mut pod).into_iter().for_each(|app| app["env"] = json!([{"name": "OWN", "value": "own"}]));
-        let (first, second) = (&injections[first], &injections[second]);
         let mut once = first.inject(&pod)?;
         edits.iter().for_each(|edit| edit.apply(&mut once));
         let kept = edits.iter().filter(|edit| !matches!(edit, Edit::SidecarImage));

@@ -15,6 +15,16 @@ pub(super) struct Injection {
     pub(super) native: bool,
 }
 
+impl Injection {
+    /// The pod with an image of its own sidecar, if no template here replaces `auto`: such a pod is refused.
+    pub(super) fn with_image(&self, mut pod: Value) -> Value {
+        let containers = pod["spec"]["containers"].as_array_mut().into_iter().flatten();
+        let auto = containers.filter(|container| container["image"] == "auto");
+        auto.filter(|_| self.name.contains("grpc-simple")).for_each(|container| container["image"] = "own".into());
+        pod
+    }
+}
+
 /// The settings that vary.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice {

@@ -167,8 +167,10 @@ pub(crate) fn all(corpus: &Path) -> Result<Vec<(String, Inputs)>, Failed> {
                 add("a long name".to_owned(), long, &values, "{}", false);
             }
             let mut own = plain();
+            // The template has no container, so that nothing replaces `auto`.
+            let image = if template == "grpc-simple" { "own" } else { "auto" };
             own["spec"]["containers"][0] = json!({
-                "name": "istio-proxy", "image": "auto", "lifecycle": {"preStop": {"exec": {"command": ["own"]}}},
+                "name": "istio-proxy", "image": image, "lifecycle": {"preStop": {"exec": {"command": ["own"]}}},
                 "securityContext": {"runAsUser": 5000}, "resources": {"requests": {"cpu": "7m"}},
             });
             add("a sidecar of its own".to_owned(), own, &values, "{}", false);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Former;
 use crate::contract::container;
-use crate::inject::istio::overrides::{AUTO, Overrides};
+use crate::inject::istio::overrides::Overrides;
 use crate::inject::merge::restricted;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 
@@ -89,7 +89,7 @@ fn as_written(own: &Value) -> Value {
     if members.get("resources").is_some_and(|resources| *resources == json!({})) {
         members.shift_remove("resources");
     }
-    members.entry("image").or_insert_with(|| AUTO.into());
+    members.entry("image").or_insert_with(|| pod::AUTO.into());
     own
 }
 

@@ -35,6 +35,16 @@ fn a_sidecar_that_starts_is_accepted() {
     assert_eq!(of_sidecar(&sidecar), None);
 }
 
+/// Neither is a container of the template.
+#[test]
+fn an_image_that_no_template_replaces_is_refused() {
+    for (which, name) in [(CONTAINERS, "istio-proxi"), (INIT_CONTAINERS, "istio-init")] {
+        let pod = json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}}], which: [{"name": name, "image": "auto"}]}});
+        let reason = reason(pod, &json!({}), false).unwrap();
+        assert!(reason.starts_with(&format!("container {name} has the image \"auto\", which stands for")), "{reason}");
+    }
+}
+
 #[test]
 fn each_field_that_prevents_the_start_is_named() {
     for (sidecar, expected) in [

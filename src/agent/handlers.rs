@@ -152,8 +152,10 @@ impl Configured {
         let before = last.borrow().clone().unwrap_or_else(|| Arc::new(Configurations::none()));
         let current = current(read, &before);
         if let Some(refused) = current.refused.as_ref().filter(|refused| before.refused.as_ref() != Some(refused)) {
-            let is_complete = current.is_complete;
-            tracing::warn!(is_complete, "runtime handlers that were read before still count: {refused}");
+            match current.is_complete {
+                true => tracing::warn!("the runtime handlers that were read before still count: {refused}"),
+                false => tracing::warn!("runtime handlers are not known: {refused}"),
+            }
         }
         last.send_replace(Some(Arc::new(current)));
     }

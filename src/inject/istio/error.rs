@@ -76,6 +76,9 @@ pub enum Error {
     /// The output of a template is neither a map nor empty.
     #[error("template {0} renders a list or a scalar for this pod: expected a partial pod, `key: value` pairs")]
     NoPod(String),
+    /// A field of a template's output is not of its type.
+    #[error("the output of template {template} is not a partial pod: {error}")]
+    Typed { template: String, error: Box<Mismatch> },
     /// The output of a template cannot be merged.
     #[error("the output of template {template} cannot be merged into the pod: {error}")]
     Merge { template: String, error: merge::Error },
@@ -126,7 +129,7 @@ pub enum Error {
     Sandbox(String),
     /// The pod's override of an injected container has a field of another type.
     #[error("container {container:?}: {error}")]
-    Container { container: String, error: Mismatch },
+    Container { container: String, error: Box<Mismatch> },
     /// An annotation in which an injection records what it did has something that no injection writes.
     #[error("{0}")]
     Record(Box<Damaged>),

@@ -88,7 +88,7 @@ pub(super) fn reapply(
         for name in pod::containers(template_pod, which).iter().map(pod::name) {
             let Some(own) = own_by_name.get(name).copied().cloned() else { continue };
             budget.step(values(&own).saturating_mul(STEPS_PER_VALUE))?;
-            let named = |error| Error::Container { container: name.to_owned(), error };
+            let named = |error| Error::Container { container: name.to_owned(), error: Box::new(error) };
             let mut own = gojson::container(own).map_err(named)?;
             if pod::text(&own, "image") == pod::AUTO {
                 pod::object(&mut own).shift_remove("image");

@@ -28,6 +28,7 @@ use super::{
 use crate::contract::annotation;
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::typed::Struct;
 use crate::redirect::annotations::parse_bool;
 
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
@@ -220,6 +221,9 @@ fn render<'a>(
         if !matches!(overlay.pod, Value::Object(_) | Value::Null) {
             return Err(Error::NoPod(name.to_owned()));
         }
+        // A merge would replace what is in the place of a value of another type.
+        let of_pod = Struct::named("core.Pod").map_or(Ok(()), |of| of.check(&overlay.pod));
+        of_pod.map_err(|error| Error::Typed { template: name.to_owned(), error: error.into() })?;
         rendered.push((name, overlay));
     }
     let annotated = pod::annotation(subject.pod, annotation::NATIVE_SIDECAR).and_then(parse_bool);

@@ -140,6 +140,33 @@ fn a_pod_over_the_budget_is_refused_with_the_reason() {
     assert_eq!(unknown, "requested template \"x\" not found; have a, b, c");
 }
 
+/// The pod's own metadata and the sidecar's variables are never lost.
+#[test]
+fn a_field_of_a_template_that_is_not_of_its_type_is_refused() {
+    let proxy = |fields: Value| {
+        let mut container = json!({"name": "istio-proxy", "image": "p"});
+        pod::object(&mut container).extend(fields.as_object().cloned().unwrap());
+        json!({"spec": {"containers": [container]}})
+    };
+    for (overlay, expected) in [
+        (json!({"metadata": "x"}), "metadata: expected a map, got \"x\""),
+        (json!({"metadata": {"annotations": "x"}}), "metadata.annotations: expected a map, got \"x\""),
+        (json!({"metadata": {"labels": ["team"]}}), "metadata.labels: expected a map, got a list"),
+        (proxy(json!({"env": {"TEAM": "a"}})), "spec.containers[0].env: expected a list, got a map"),
+        (proxy(json!({"env": "x"})), "spec.containers[0].env: expected a list, got \"x\""),
+        (json!({"spec": {"containers": "x"}}), "spec.containers: expected a list, got \"x\""),
+        (json!({"spec": []}), "spec: expected a map, got a list"),
+    ] {
+        let config = json!({"policy": "enabled", "defaultTemplates": ["a", "b"],
+            "templates": {"a": proxy(json!({})).to_string(), "b": overlay.to_string()}});
+        let settings = Settings::parse(&config.to_string(), None).unwrap();
+        let injector = Injector::new(Config { settings, ..BuiltIn::default().config().unwrap() });
+        let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "i"}]}});
+        let refused = injector.review(&Request::new(&pod, "shop")).err().map(|error| error.to_string());
+        assert_eq!(refused.as_deref(), Some(&*format!("the output of template b is not a partial pod: {expected}")));
+    }
+}
+
 #[test]
 fn a_template_that_renders_no_partial_pod_is_refused() {
     let of = |template: &str| {

@@ -3,6 +3,7 @@
 //! `library` calls it before it reads a text, and once more for a text that it refuses.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle};
 
@@ -12,10 +13,10 @@ use super::LIMIT;
 const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
 /// The numbers that the library knows in any case, in the forms that Go knows.
 const NO_NUMBERS: [(&str, &[&str]); 2] = [(".nan", &[".nan", ".NaN", ".NAN"]), (".inf", &[".inf", ".Inf", ".INF"])];
-/// The number of times that a text is parsed to find the lines of its quoted scalars.
-const PASSES: usize = 8;
-/// The maximum number of spaces before a line of a quoted scalar.
-const SPACES: usize = 80;
+/// The number of quoted scalars whose lines are indented; the text is parsed once for each.
+const PASSES: usize = 256;
+/// The number of bytes that are parsed for it.
+const PARSED: usize = 16 << 20;
 
 /// Returns the text with the scalars as Go reads them: words in other forms than lower-case, upper-case and capitalized are
 /// text, and underscores in a number have no meaning.
@@ -75,34 +76,99 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Returns the text with more spaces before the further lines of quoted scalars, which Go reads with any indentation; `None` if the
-/// library refuses the text for another reason. Spaces at the start of such a line have no meaning.
+/// library refuses the text for another reason. White space at the start of such a line has no meaning.
 pub(super) fn indented(text: &str) -> Option<String> {
     let mut indented: Option<String> = None;
-    for _ in 0..PASSES {
+    for _ in 0..(PARSED / text.len().max(1)).clamp(1, PASSES) {
         let text = indented.as_deref().unwrap_or(text);
-        let Some(Err(error)) = Parser::new_from_str(text).find(Result::is_err) else { return indented };
-        if !matches!(error.kind(), ErrorKind::InvalidQuotedScalarIndent) {
-            return None;
-        }
-        indented = Some(with_spaces(text, error.marker().line())).filter(|text| text.len() <= LIMIT);
+        let Some((from, line)) = refused(text)? else { return indented };
+        let scalar = quoted_on(text, from, line).filter(|scalar| !has_marker(&text[scalar.clone()]))?;
+        indented = Some(with_spaces(text, &scalar)).filter(|text| text.len() <= LIMIT);
         indented.as_ref()?;
     }
     None
 }
 
-/// Adds spaces before a line of a quoted scalar, from 1, and before those after it up to the first with a quote.
-fn with_spaces(text: &str, line: usize) -> String {
-    let mut written = String::with_capacity(text.len() * 2);
-    let (mut width, mut is_open) = (0, true);
-    for (number, content) in (1..).zip(text.split_inclusive('\n')) {
-        if number >= line && is_open && !content.starts_with("---") && !content.starts_with("...") {
-            written.extend(std::iter::repeat_n(' ', width));
-            is_open = !content.replace("\\\"", "").contains(['"', '\'']);
-        } else if number < line && !content.trim().is_empty() {
-            width = content.trim_end().len().min(SPACES);
+/// Finds the line, from 1, of a quoted scalar for whose indentation the library refuses the text, and the end of what was read
+/// before; no place if it reads the text. `None` if it refuses the text for another reason.
+fn refused(text: &str) -> Option<Option<(usize, usize)>> {
+    let mut read = 0;
+    for event in Parser::new_from_str(text) {
+        match event {
+            Ok((_, span)) => read = span.end.byte_offset().unwrap_or(read).max(read),
+            Err(error) if is_of_indentation(error.kind()) => return Some(Some((read, error.marker().line()))),
+            Err(_) => return None,
+        }
+    }
+    Some(None)
+}
+
+fn is_of_indentation(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::InvalidQuotedScalarIndent | ErrorKind::TabInIndentation)
+}
+
+/// The first quoted scalar behind `from` that begins before this line, from 1, and ends on it or later.
+fn quoted_on(text: &str, from: usize, line: usize) -> Option<Range<usize>> {
+    let mut number = 1 + text.get(..from)?.matches('\n').count();
+    let (mut at, mut before) = (from, b'\n');
+    let bytes = text.as_bytes();
+    while at < bytes.len() && number < line {
+        let byte = bytes[at];
+        let opens = before.is_ascii_whitespace() || b"[{,:".contains(&before);
+        let end = match byte {
+            b'#' if before.is_ascii_whitespace() => at + text[at..].find('\n').unwrap_or(text.len() - at),
+            b'"' | b'\'' if opens => closed(bytes, at)?,
+            _ => at + 1,
+        };
+        let breaks = text.get(at..end)?.matches('\n').count();
+        if b"\"'".contains(&byte) && number + breaks >= line {
+            return Some(at..end);
+        }
+        number += breaks;
+        before = bytes[end - 1];
+        at = end;
+    }
+    None
+}
+
+/// Whether a further line of a scalar is a marker of a document, which ends the text within the scalar.
+fn has_marker(scalar: &str) -> bool {
+    let mut lines = scalar.split('\n').skip(1);
+    lines.any(|line| {
+        ["---", "..."].iter().any(|marker| {
+            line.strip_prefix(marker).is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
+        })
+    })
+}
+
+/// The end of the quoted scalar that begins at `at`.
+fn closed(bytes: &[u8], at: usize) -> Option<usize> {
+    let quote = bytes[at];
+    let mut next = at + 1;
+    loop {
+        match *bytes.get(next)? {
+            b'\\' if quote == b'"' => next += 2,
+            byte if byte == quote && quote == b'\'' && bytes.get(next + 1) == Some(&quote) => next += 2,
+            byte if byte == quote => return Some(next + 1),
+            _ => next += 1,
+        }
+    }
+}
+
+/// Sets the further lines of a scalar behind the column in which it begins.
+fn with_spaces(text: &str, scalar: &Range<usize>) -> String {
+    let column = text[..scalar.start].rsplit('\n').next().unwrap_or_default().chars().count();
+    let mut lines = text[scalar.clone()].split_inclusive('\n');
+    let mut written = text[..scalar.start].to_owned();
+    written.push_str(lines.next().unwrap_or_default());
+    for line in lines {
+        let content = line.trim_start_matches([' ', '\t']);
+        if !content.trim().is_empty() {
+            written.extend(std::iter::repeat_n(' ', column + 1));
         }
         written.push_str(content);
     }
+    written.push_str(&text[scalar.end..]);
     written
 }
 
@@ -194,9 +260,21 @@ mod tests {
             ("a:\n  b: \"x\n#y\"", json!({"a": {"b": "x #y"}})),
             ("a: &x \"x\ny\"\nb: *x", json!({"a": "x y", "b": "x y"})),
             ("a: 'x\nit''s\ny'\nb: 'x\ny'\n", json!({"a": "x it's y", "b": "x y"})),
+            // What follows has the forms of Go.
+            (
+                "a: \"x\ny\"\nb: [nULL, oFF, 1_0, 1e400]\nc: 1_",
+                json!({"a": "x y", "b": ["nULL", "oFF", 10, "1e400"], "c": 1}),
+            ),
+            ("a: \"x\ny\\\\\"\nb: \"\\\"\nc\" # it's\nd: 'e\n\n\tf'", json!({"a": "x y\\", "b": "\" c", "d": "e\nf"})),
+            ("a: it's \"b # 'c\nd: \"x\ny\"", json!({"a": "it's \"b", "d": "x y"})),
+            ("a: [\"x\ny\", 'z\n---a']\nb: {c: \"d\n}\"}", json!({"a": ["x y", "z ---a"], "b": {"c": "d }"}})),
         ] {
             assert_eq!(of(text), Some(value), "{text:?}");
         }
+        let many = |of: usize| format!("a: '{{\n{}}}'\n", "\"x\": 1,\n".repeat(of));
+        assert!(of(&many(20)).is_some());
+        let scalars: String = (0..100).map(|number| format!("k{number}: \"x\ny\"\n")).collect();
+        assert_eq!(of(&scalars).unwrap().as_object().unwrap().len(), 100);
         for text in ["a:\n  b: \"x\n---\ny\"", "\"x\ny\": 1", "a:\n  b: x\ny\n", "a: \"x\ny"] {
             assert_eq!(of(text), None, "{text:?}");
         }

@@ -107,14 +107,20 @@ pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Err
 /// Calls `read` with the scalars in the forms of Go, and once more for what the library refuses and Go reads: with quotes around
 /// numbers that no float can hold, or with other indentations of quoted scalars.
 fn with_forms<T>(text: &str, mut read: impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
+    match with_scalars(text, &mut read) {
+        Err(Error::Syntax(error)) => match forms::indented(text) {
+            Some(indented) => with_scalars(&indented, &mut read),
+            None => Err(Error::Syntax(error)),
+        },
+        result => result,
+    }
+}
+
+fn with_scalars<T>(text: &str, read: &mut impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
     let text = &*forms::of_scalars(text);
     match read(text) {
         Err(Error::Syntax(error)) if is_non_finite(&error) => match overflow::quoted(text) {
             Some(quoted) => read(&quoted),
-            None => Err(Error::Syntax(error)),
-        },
-        Err(Error::Syntax(error)) => match forms::indented(text) {
-            Some(indented) => read(&indented),
             None => Err(Error::Syntax(error)),
         },
         result => result,

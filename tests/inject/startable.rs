@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("property/an annotation is refused by its name or accepted by the plugin", annotations),
         Trial::test("startable/a pod that the plugin skips has no validation", skipped),
+        Trial::test("startable/a template that takes the pod out of the plugin's reach is refused", out_of_reach),
         Trial::test("property/a value of Helm is refused or accepted by the plugin and istio-iptables", values),
     ]
 }
@@ -186,4 +187,33 @@ fn skipped() -> Result<(), Failed> {
     let none = json!({annotation::INTERCEPTION_MODE: "NONE"});
     let pod = json!({"metadata": {"annotations": none}, "spec": {"containers": [{"name": "app"}]}});
     refusal(&Injector::new(built_in()?), &pod)?.map_or(Ok(()), |reason| Err(reason.into()))
+}
+
+/// A template decides about the pod's network and nodes after the policy has decided about the pod.
+fn out_of_reach() -> Result<(), Failed> {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app"}]}});
+    let windows = "kubernetes.io/os: windows";
+    let terms = "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, \
+                 operator: In, values: [windows]}]}]}";
+    let (host, no_proxy) = ("it uses the host's network", "it runs on Windows, for which there is no proxy");
+    for (field, reason) in [
+        ("hostNetwork: true", host),
+        ("os: {name: windows}", no_proxy),
+        (&format!("nodeSelector: {{{windows}}}"), no_proxy),
+        (&format!("affinity: {{nodeAffinity: {{{terms}}}}}"), no_proxy),
+    ] {
+        for redirecting in ["istio-validation, args: [istio-iptables, --run-validation]", "istio-init"] {
+            let (name, _) = redirecting.split_once(',').unwrap_or((redirecting, ""));
+            let template = format!(
+                "spec:\n  {field}\n  initContainers: [{{name: {redirecting}, image: i}}]\n  containers: [{{name: istio-proxy, image: i}}]\n"
+            );
+            let config = Config { settings: Settings::from_template(&template)?, ..BuiltIn::default().config()? };
+            let refused = refusal(&Injector::new(config), &pod)?.ok_or_else(|| format!("{template} is admitted"))?;
+            let expected = format!("container {name} cannot work in the pod as the templates change it: {reason}");
+            if !refused.contains(&expected) {
+                return Err(format!("{template}: {refused}").into());
+            }
+        }
+    }
+    Ok(())
 }

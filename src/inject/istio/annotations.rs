@@ -2,25 +2,18 @@
 //!
 //! Templates insert annotations into YAML, where each must be a single scalar.
 
-use std::collections::BTreeMap;
+mod injected;
 
-use clap::error::ErrorKind;
 use gotemplate::{Budget, Exceeded};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Error, log_levels, user_volumes};
-use crate::contract::{annotation, container};
+use crate::contract::annotation;
 use crate::inject::image;
-use crate::inject::pod::{self, INIT_CONTAINERS};
+use crate::inject::pod;
 use crate::inject::quantity::is_quantity;
-use crate::iptables::{Etc, Flags, Settings};
-use crate::plugin::{self, SkipReason, Verdict};
-use crate::pod::ApiPod;
 use crate::redirect::{CIDRS, annotations as redirect};
-
-/// The argument by which `istio-iptables` checks rules that the plugin has programmed.
-const VALIDATE: &str = "--run-validation";
+pub(super) use injected::check_injected;
 
 type Check = fn(&str) -> Result<(), &'static str>;
 
@@ -151,64 +144,6 @@ fn ranges(name: &str, value: &str, allowed: &'static str) -> Result<(), &'static
     traffic(name, value).map_err(|own| if own.ends_with(CIDRS) { allowed } else { own })
 }
 
-/// Checks that an injected pod can start as far as its redirection is concerned: that the plugin accepts all annotations,
-/// `istio-iptables` its command lines, and the agent its log levels, also those that templates make of values, and that the plugin
-/// redirects a pod that validates its redirection.
-///
-/// # Errors
-/// An annotation or an argument is invalid, or the plugin skips a pod with a validation.
-pub(super) fn check_injected(pod: &Value) -> Result<(), Error> {
-    for (name, value) in pod::map(pod::metadata(pod), "annotations") {
-        redirect::check(name, value.as_str().unwrap_or_default())
-            .map_err(|error| Error::Unredirectable(error.to_string()))?;
-    }
-    log_levels::check(pod).map_err(Error::Unredirectable)?;
-    pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)?;
-    check_validated(pod)
-}
-
-/// Checks that the plugin redirects a pod whose `istio-validation` waits for the redirection.
-fn check_validated(pod: &Value) -> Result<(), Error> {
-    let validation = pod::find(pod::containers(pod, INIT_CONTAINERS), container::VALIDATION);
-    let validates = |validation| pod::list(validation, "args").iter().any(|argument| argument == VALIDATE);
-    if !validation.is_some_and(validates) {
-        return Ok(());
-    }
-    // Fields that are not of their type are refused with their paths by `startable`.
-    let Ok(Ok(facts)) = ApiPod::deserialize(pod).map(ApiPod::into_facts) else { return Ok(()) };
-    let reason = match plugin::of_pod(&facts) {
-        // `istio-init` programs the rules itself.
-        Ok(Verdict::Redirect { .. } | Verdict::Skip(SkipReason::HasIstioInit)) => return Ok(()),
-        Ok(Verdict::Skip(reason)) => reason,
-        Err(error) => return Err(Error::Unredirectable(error.to_string())),
-    };
-    Err(Error::Unredirectable(format!(
-        "container {} would find no redirection, because the plugin skips this pod ({reason}): {}",
-        container::VALIDATION,
-        reason.meaning()
-    )))
-}
-
-/// Checks the arguments of `istio-init` or `istio-validation`. Arguments with a flag of another release, or with a
-/// variable that the kubelet expands, are not checked.
-fn check_command(container: &Value) -> Result<(), Error> {
-    if !matches!(pod::name(container), container::INIT | container::VALIDATION) {
-        return Ok(());
-    }
-    let args: Vec<&str> = pod::list(container, "args").iter().filter_map(Value::as_str).collect();
-    if args.first() != Some(&"istio-iptables") || args.iter().any(|arg| arg.contains("$(")) {
-        return Ok(());
-    }
-    let invalid = |error: String| Error::Unredirectable(format!("container {}: {error}", pod::name(container)));
-    let flags = match Flags::parse_argv(args.into_iter().map(Into::into).collect()) {
-        Ok(flags) => flags,
-        Err(error) if error.kind() == ErrorKind::UnknownArgument => return Ok(()),
-        Err(error) => return Err(invalid(error.to_string().lines().next().unwrap_or_default().to_owned())),
-    };
-    let settings = Settings::parse(&flags, &BTreeMap::new(), &Etc::none());
-    settings.map(drop).map_err(|error| invalid(error.to_string()))
-}
-
 fn number(value: &str) -> Result<(), &'static str> {
     whole::<u32>(value, NUMBER)
 }
@@ -263,23 +198,13 @@ fn no_control(value: &str, allowed: &'static str, except: &str) -> Result<(), &'
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
     use crate::pod::PodFacts;
     use crate::redirect::annotations::from_pod;
-
-    #[test]
-    fn an_argument_that_starts_with_a_dash_is_checked() {
-        let checked = |args: &[&str]| {
-            let args: Vec<&str> = ["istio-iptables"].iter().chain(args).copied().collect();
-            let pod = json!({"spec": {"initContainers": [{"name": container::INIT, "args": args}]}});
-            check_injected(&pod).err().map(|error| error.to_string()).unwrap_or_default()
-        };
-        assert!(checked(&["-b", "-1"]).contains("container istio-init: "), "{}", checked(&["-b", "-1"]));
-        assert!(checked(&["--iptables-probe-port", "-1"]).contains("invalid value '-1'"));
-        assert_eq!(checked(&["--flag-of-another-release", "-b", "-1"]), "");
-    }
 
     #[test]
     fn an_invalid_annotation_is_refused_with_its_valid_values() {

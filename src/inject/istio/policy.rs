@@ -121,11 +121,8 @@ impl Policy {
 
     /// Returns the rule by which the pod gets no sidecar even on request.
     fn forbids(&self, pod: &Value, namespace: &str) -> Option<Reason> {
-        if pod::spec(pod).get("hostNetwork") == Some(&Value::Bool(true)) {
-            return Some(Reason::HostNetwork);
-        }
-        if is_for_windows(pod::spec(pod)) {
-            return Some(Reason::Windows);
+        if let Some(reason) = unfit(pod::spec(pod)) {
+            return Some(reason);
         }
         if self.era.ignores(namespace) {
             return Some(Reason::IgnoredNamespace(namespace.to_owned()));
@@ -150,6 +147,14 @@ impl Policy {
         let (inject, reason) = selected.flatten().unwrap_or((self.default == Default::Enabled, Reason::Policy));
         Decision { inject, reason, warning: None }
     }
+}
+
+/// Returns the reason for which no traffic of a pod with this spec can be redirected.
+pub(super) fn unfit(spec: &Value) -> Option<Reason> {
+    if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
+        return Some(Reason::HostNetwork);
+    }
+    is_for_windows(spec).then_some(Reason::Windows)
 }
 
 /// Whether a pod's operating system, its node selector or its required node affinity is Windows.

@@ -1,0 +1,110 @@
+//! The check that an injected pod can start as far as its redirection is concerned.
+
+use std::collections::BTreeMap;
+
+use clap::error::ErrorKind;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::contract::container;
+use crate::inject::istio::policy::{self, Reason};
+use crate::inject::istio::{Error, log_levels};
+use crate::inject::pod::{self, INIT_CONTAINERS};
+use crate::iptables::{Etc, Flags, Settings};
+use crate::plugin::{self, SkipReason, Verdict};
+use crate::pod::ApiPod;
+use crate::redirect::annotations as redirect;
+
+/// The argument by which `istio-iptables` checks rules that the plugin has programmed.
+const VALIDATE: &str = "--run-validation";
+
+/// Checks that an injected pod can start as far as its redirection is concerned: that the plugin accepts all annotations,
+/// `istio-iptables` its command lines, and the agent its log levels, also those that templates make of values, and that the plugin
+/// redirects a pod that validates its redirection.
+///
+/// # Errors
+/// An annotation or an argument is invalid, or the plugin skips a pod with a validation.
+pub(in crate::inject::istio) fn check_injected(pod: &Value) -> Result<(), Error> {
+    for (name, value) in pod::map(pod::metadata(pod), "annotations") {
+        redirect::check(name, value.as_str().unwrap_or_default())
+            .map_err(|error| Error::Unredirectable(error.to_string()))?;
+    }
+    log_levels::check(pod).map_err(Error::Unredirectable)?;
+    pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)?;
+    check_validated(pod)
+}
+
+/// Checks that the plugin redirects a pod whose `istio-validation` waits for the redirection.
+fn check_validated(pod: &Value) -> Result<(), Error> {
+    let init = |name| pod::find(pod::containers(pod, INIT_CONTAINERS), name);
+    let validates = |validation| pod::list(validation, "args").iter().any(|argument| argument == VALIDATE);
+    let validation = init(container::VALIDATION).filter(|validation| validates(*validation));
+    // The policy has decided about the pod of its author, which templates may change.
+    let in_need = init(container::INIT).or(validation).or_else(|| pod::sidecar(pod));
+    match (policy::unfit(pod::spec(pod)), in_need) {
+        // Without redirection, a proxy may be in the host's network.
+        (Some(Reason::HostNetwork), _) if init(container::INIT).or(validation).is_none() => {}
+        (Some(reason), Some(container)) => {
+            return Err(Error::Unredirectable(format!(
+                "container {} cannot work in the pod as the templates change it: {reason}",
+                pod::name(container)
+            )));
+        }
+        _ => {}
+    }
+    if validation.is_none() {
+        return Ok(());
+    }
+    // Fields that are not of their type are refused with their paths by `startable`.
+    let Ok(Ok(facts)) = ApiPod::deserialize(pod).map(ApiPod::into_facts) else { return Ok(()) };
+    let reason = match plugin::of_pod(&facts) {
+        // `istio-init` programs the rules itself.
+        Ok(Verdict::Redirect { .. } | Verdict::Skip(SkipReason::HasIstioInit)) => return Ok(()),
+        Ok(Verdict::Skip(reason)) => reason,
+        Err(error) => return Err(Error::Unredirectable(error.to_string())),
+    };
+    Err(Error::Unredirectable(format!(
+        "container {} would find no redirection, because the plugin skips this pod ({reason}): {}",
+        container::VALIDATION,
+        reason.meaning()
+    )))
+}
+
+/// Checks the arguments of `istio-init` or `istio-validation`. Arguments with a flag of another release, or with a
+/// variable that the kubelet expands, are not checked.
+fn check_command(container: &Value) -> Result<(), Error> {
+    if !matches!(pod::name(container), container::INIT | container::VALIDATION) {
+        return Ok(());
+    }
+    let args: Vec<&str> = pod::list(container, "args").iter().filter_map(Value::as_str).collect();
+    if args.first() != Some(&"istio-iptables") || args.iter().any(|arg| arg.contains("$(")) {
+        return Ok(());
+    }
+    let invalid = |error: String| Error::Unredirectable(format!("container {}: {error}", pod::name(container)));
+    let flags = match Flags::parse_argv(args.into_iter().map(Into::into).collect()) {
+        Ok(flags) => flags,
+        Err(error) if error.kind() == ErrorKind::UnknownArgument => return Ok(()),
+        Err(error) => return Err(invalid(error.to_string().lines().next().unwrap_or_default().to_owned())),
+    };
+    let settings = Settings::parse(&flags, &BTreeMap::new(), &Etc::none());
+    settings.map(drop).map_err(|error| invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_argument_that_starts_with_a_dash_is_checked() {
+        let checked = |args: &[&str]| {
+            let args: Vec<&str> = ["istio-iptables"].iter().chain(args).copied().collect();
+            let pod = json!({"spec": {"initContainers": [{"name": container::INIT, "args": args}]}});
+            check_injected(&pod).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(checked(&["-b", "-1"]).contains("container istio-init: "), "{}", checked(&["-b", "-1"]));
+        assert!(checked(&["--iptables-probe-port", "-1"]).contains("invalid value '-1'"));
+        assert_eq!(checked(&["--flag-of-another-release", "-b", "-1"]), "");
+    }
+}

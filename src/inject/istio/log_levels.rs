@@ -18,17 +18,23 @@ type Check = fn(&str) -> Result<(), &'static str>;
 const ARGUMENTS: [(&str, Check); 3] =
     [("--proxyLogLevel", proxy), ("--proxyComponentLogLevel", components), ("--log_output_level", agent)];
 
-/// Checks the proxy's level, and those of its components that may follow.
+/// Checks the proxy's level, and those of its components that may follow. The agent passes these to Envoy as they are
+/// (`splitComponentLog` in Istio's `pkg/envoy/proxy.go`), and Envoy ends at a component that it does not have.
 pub(super) fn proxy(text: &str) -> Result<(), &'static str> {
     let allowed =
         "trace, debug, info, warning, error, critical or off, perhaps with levels of components: info,upstream:debug";
-    elements(text, |element| ENVOY.contains(&element.rsplit_once(':').map_or(element, |(_, level)| level)), allowed)
+    let is_valid = |element: &str| match element.rsplit_once(':') {
+        Some((name, level)) => is_component(name) && ENVOY.contains(&level),
+        None => ENVOY.contains(&element),
+    };
+    elements(text, is_valid, allowed)
 }
 
 /// Checks the levels of the proxy's components.
 pub(super) fn components(text: &str) -> Result<(), &'static str> {
-    let is_level =
-        |element: &str| element.split_once(':').is_some_and(|(name, level)| !name.is_empty() && ENVOY.contains(&level));
+    let is_level = |element: &str| {
+        element.split_once(':').is_some_and(|(name, level)| is_component(name) && ENVOY.contains(&level))
+    };
     elements(
         text,
         is_level,
@@ -36,7 +42,13 @@ pub(super) fn components(text: &str) -> Result<(), &'static str> {
     )
 }
 
-/// Checks the levels of the agent's scopes.
+/// Whether Envoy may have a component of this name. `default` and `all` are scopes of Istio's own programs.
+fn is_component(name: &str) -> bool {
+    !matches!(name, "" | "default" | "all")
+}
+
+/// Checks the levels of the agent's scopes. The agent ignores a scope that it does not have, and takes its default for an empty
+/// text (`updateScopes` and `processLevels` in Istio's `pkg/log/config.go`).
 pub(super) fn agent(text: &str) -> Result<(), &'static str> {
     let is_level = |element: &str| Level::named(element.split_once(':').map_or(element, |(_, level)| level)).is_some();
     elements(
@@ -82,17 +94,17 @@ mod tests {
         for (check, valid, invalid) in [
             (
                 proxy as Check,
-                &["", "debug", "warn", "info,misc:error"][..],
-                &["loud", "none", "INFO", "info,", "info,misc:loud", "debug "][..],
+                &["", "debug", "warn", "info,misc:error", "upstream:debug"][..],
+                &["loud", "none", "INFO", "info,", "info,misc:loud", "debug ", ":info", "default:info", "all:info"][..],
             ),
             (
                 components,
                 &["", "misc:error", "misc:error,upstream:off"],
-                &["error", "misc", ":error", "misc:loud", "misc:error,"],
+                &["error", "misc", ":error", "misc:loud", "misc:error,", "default:info"],
             ),
             (
                 agent,
-                &["", "info", "default:none", "all:debug,ads:warn"],
+                &["", "info", "default:none", "all:debug,ads:warn", ":info", "upstream:debug"],
                 &["default:loud", "warning", "a:b:info", "info,"],
             ),
         ] {

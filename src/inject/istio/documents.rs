@@ -88,8 +88,8 @@ impl Injector {
         job.iter().for_each(|(_, metadata)| job::recall(&mut subject, metadata));
         let namespace = pod::text(pod::metadata(&subject), "namespace");
         let policy = document_policy(&self.config().settings.policy);
-        let declined = job.as_ref().and_then(|(_, job)| job::declines(&policy, &subject, job));
         let mut decision = policy.decide(&subject, namespace);
+        let declined = job.as_ref().and_then(|(_, job)| job::declines(&policy, &decision, job));
         if let Some(declined) = declined.filter(|_| decision.inject) {
             decision = declined;
         }
@@ -332,7 +332,11 @@ mod tests {
             panic!("a cron job is a workload")
         };
         assert_eq!(skipped[0].name, "c");
-        for (pod, is_skipped) in [("{}", true), ("{labels: {sidecar.istio.io/inject: 'true'}}", false)] {
+        for (pod, is_skipped) in [
+            ("{}", true),
+            ("{labels: {sidecar.istio.io/inject: banana}}", true),
+            ("{labels: {sidecar.istio.io/inject: 'true'}}", false),
+        ] {
             let document = cron_job("{annotations: {sidecar.istio.io/inject: 'false'}}", pod);
             let Document::Workload { skipped, warnings, .. } = injector.inject_document(document, &|_| false).unwrap()
             else {

@@ -25,7 +25,11 @@ pub(super) fn warning(document: &Value, kind: Kind, pod: &Value) -> Option<Strin
         for which in ["labels", "annotations"] {
             let names = pod::map(metadata, which).keys().map(String::as_str);
             let of_pod = pod::map(pod::metadata(pod), which);
-            found.extend(names.filter(|name| is_setting(name) && !of_pod.contains_key(*name)));
+            for name in names.filter(|name| is_setting(name) && !of_pod.contains_key(*name)) {
+                if !found.contains(&name) {
+                    found.push(name);
+                }
+            }
         }
     }
     let place = metadata.trim_start_matches('/').replace('/', ".");
@@ -50,7 +54,7 @@ mod tests {
             "labels": {INJECT: "false", annotation::NETWORK: "n"}});
         let deployment = json!({"metadata": set, "spec": {"template": {}}});
         let text = "settings of the injection that have an effect only in spec.template.metadata: sidecar.istio.io/inject, \
-                    sidecar.istio.io/inject, traffic.sidecar.istio.io/excludeOutboundPorts";
+                    traffic.sidecar.istio.io/excludeOutboundPorts";
         let pod = json!({"metadata": {}});
         assert_eq!(warning(&deployment, Kind::Template, &pod).as_deref(), Some(text));
         assert_eq!(warning(&deployment, Kind::Template, &json!({"metadata": set})), None, "the pod has them, too");
@@ -58,7 +62,7 @@ mod tests {
         let mut cron_job = json!({"spec": {"jobTemplate": {"metadata": set}}});
         let found = warning(&cron_job, Kind::CronJob, &pod).unwrap();
         assert!(
-            found.contains("only in spec.jobTemplate.spec.template.metadata: sidecar.istio.io/inject, "),
+            found.contains("only in spec.jobTemplate.spec.template.metadata: sidecar.istio.io/inject, traffic"),
             "{found}"
         );
         cron_job["spec"]["jobTemplate"]["metadata"]["annotations"][annotation::STATUS] = "{}".into();

@@ -7,7 +7,7 @@
 use gotemplate::Budget;
 use serde_json::{Value, json};
 
-use super::policy::{Decision, Policy};
+use super::policy::{Decision, Policy, Reason};
 use super::{Error, former};
 use crate::contract::annotation;
 use crate::inject::pod;
@@ -31,12 +31,10 @@ pub(super) fn recall(pod: &mut Value, job: &Value) {
 }
 
 /// Returns the decision by which the metadata of the job template decline a sidecar for a pod that neither requests nor declines
-/// one, as in Istio's `kube-inject`.
-pub(super) fn declines(policy: &Policy, pod: &Value, job: &Value) -> Option<Decision> {
-    let asks =
-        |name| pod::label(pod, name).or_else(|| pod::annotation(pod, name)).is_some_and(|value| !value.is_empty());
+/// one, as in Istio's `kube-inject`. `of_pod`: the decision about the pod itself.
+pub(super) fn declines(policy: &Policy, of_pod: &Decision, job: &Value) -> Option<Decision> {
     let decision = policy.decide(&json!({"metadata": job}), "");
-    (!asks(annotation::INJECT) && !decision.inject).then_some(decision)
+    (!matches!(of_pod.reason, Reason::Requested(..)) && !decision.inject).then_some(decision)
 }
 
 /// Returns the metadata of the job template with the labels and annotations that the injection of the pod `before`

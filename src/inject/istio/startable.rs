@@ -4,8 +4,14 @@
 //! them may be valid and the pod not. The injection refuses such a pod and names the field. Otherwise the API server would
 //! refuse a pod that its author never wrote, or the pod would be created and never start.
 
+mod change;
 mod fields;
+mod mounts;
+mod names;
+mod of_pod;
 mod resources;
+mod scheduling;
+mod sources;
 
 pub(super) use fields::{PROFILES, remain};
 
@@ -17,17 +23,18 @@ use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::typed::{Mismatch, Struct};
 use crate::inject::{image, volume};
+use crate::pod::selector::is_key;
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
 const ANNOTATIONS: usize = 256 * 1024;
-/// The maximum length of a label's value, in bytes.
-const LABEL: usize = 63;
 /// The longest part of an image in a message, in characters.
 const SHOWN: usize = 100;
 /// The alternatives of a probe.
 pub(super) const PROBE: &[&str] = &["exec", "httpGet", "tcpSocket", "grpc"];
 /// The alternatives of a handler of `lifecycle`.
 pub(super) const HANDLER: &[&str] = &["exec", "httpGet", "tcpSocket", "sleep"];
+/// The alternatives of `valueFrom`.
+pub(super) const SOURCE: &[&str] = &["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 /// The probes of a container.
 pub(super) const PROBES: [&str; 3] = ["startupProbe", "readinessProbe", "livenessProbe"];
 /// The handlers of a container's `lifecycle`.
@@ -100,6 +107,10 @@ pub enum Unstartable {
     Type(Mismatch),
     #[error("container {container} has two ports named {name:?}")]
     SamePort { container: String, name: String },
+    #[error(
+        "{what} {name:?} would have an invalid name: it must be 1 to 63 letters, digits, \"-\", \"_\" and \".\", perhaps after a domain and a slash"
+    )]
+    Name { what: &'static str, name: String },
     #[error("label {name:?} would have the invalid value {value:?}")]
     Label { name: String, value: String },
     #[error(
@@ -120,9 +131,7 @@ pub(super) fn check(
 ) -> Result<(), Unstartable> {
     names(author, merged, template_pod)?;
     metadata(author, merged)?;
-    fields::ids_of_pod(author, merged)?;
-    fields::pull_secrets(author, merged)?;
-    fields::policies(author, merged)?;
+    of_pod::check(author, merged)?;
     images(merged)?;
     let mut volumes = volumes(author, merged, template_pod)?;
     volumes.extend(claims.iter().map(String::as_str));
@@ -134,12 +143,12 @@ pub(super) fn check(
                 init(container)?;
             }
             handlers(container)?;
-            mounts(container, &volumes)?;
-            variables(container)?;
+            mounts::check(container, &volumes)?;
+            sources::check(container)?;
             ports(container)?;
             resources::check(&format!("container {}", pod::name(container)), container)?;
             privileges(merged, container)?;
-            fields::check(container)?;
+            fields::check(pod::spec(merged), container)?;
         }
     }
     Struct::named("core.Pod").map_or(Ok(()), |of| of.check(merged).map_err(Unstartable::Type))
@@ -161,8 +170,17 @@ fn metadata(author: &Value, pod: &Value) -> Result<(), Unstartable> {
     let metadata = pod::metadata(pod);
     for (name, value) in pod::map(metadata, "labels") {
         let value = value.as_str().unwrap_or_default();
-        if !is_label(value) && pod::label(author, name) != Some(value) {
+        if !names::is_label_value(value) && pod::label(author, name) != Some(value) {
             return Err(Unstartable::Label { name: name.clone(), value: value.to_owned() });
+        }
+    }
+    for (what, which) in [("label", "labels"), ("annotation", "annotations")] {
+        let own = pod::map(pod::metadata(author), which);
+        // The case of an annotation's name does not matter.
+        let is_name = |name: &str| is_key(name) || (which == "annotations" && is_key(&name.to_lowercase()));
+        let mut added = pod::map(metadata, which).keys().filter(|name| !own.contains_key(*name));
+        if let Some(name) = added.find(|name| !is_name(name)) {
+            return Err(Unstartable::Name { what, name: name.chars().take(SHOWN).collect() });
         }
     }
     check_annotations(pod)
@@ -185,13 +203,6 @@ pub(super) fn check_annotations(pod: &Value) -> Result<(), Unstartable> {
         }),
         _ => Ok(()),
     }
-}
-
-/// Whether a label may have this value.
-fn is_label(value: &str) -> bool {
-    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    let inside = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    value.len() <= LABEL && value.chars().all(inside) && ends(value.chars().next()) && ends(value.chars().last())
 }
 
 /// Returns the names of the pod's volumes.
@@ -256,57 +267,23 @@ fn init(container: &Value) -> Result<(), Unstartable> {
 }
 
 fn handlers(container: &Value) -> Result<(), Unstartable> {
+    let place = |field: &str| format!("{field} of container {}", pod::name(container));
     for probe in PROBES {
-        alternatives(container, probe, container.get(probe), PROBE)?;
+        alternatives(place(probe), container.get(probe), PROBE)?;
     }
     let lifecycle = container.get("lifecycle").unwrap_or(&Value::Null);
-    HANDLERS.into_iter().try_for_each(|handler| alternatives(container, handler, lifecycle.get(handler), HANDLER))
+    HANDLERS.into_iter().try_for_each(|handler| alternatives(place(handler), lifecycle.get(handler), HANDLER))
 }
 
-/// Checks that a probe or handler, if there is one, has exactly one of `allowed`.
-fn alternatives(container: &Value, field: &str, value: Option<&Value>, allowed: &[&str]) -> Result<(), Unstartable> {
+/// Checks that a value, if there is one, has exactly one of `allowed`.
+fn alternatives(place: String, value: Option<&Value>, allowed: &[&str]) -> Result<(), Unstartable> {
     let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(()) };
     let found: Vec<&str> = set(value).filter(|key| allowed.contains(key)).collect();
     if found.len() == 1 {
         return Ok(());
     }
-    let place = format!("{field} of container {}", pod::name(container));
     let found = if found.is_empty() { "none".to_owned() } else { found.join(" and ") };
     Err(Unstartable::Alternatives { place, found, allowed: allowed.join(", ") })
-}
-
-fn mounts(container: &Value, volumes: &HashSet<&str>) -> Result<(), Unstartable> {
-    let name = || pod::name(container).to_owned();
-    let mut devices = pod::list(container, "volumeDevices").iter().map(pod::name);
-    if let Some(volume) = devices.find(|volume| !volumes.contains(volume)) {
-        return Err(Unstartable::NoVolume { container: name(), volume: volume.to_owned() });
-    }
-    let mut paths = HashSet::new();
-    for mount in pod::list(container, "volumeMounts") {
-        let (volume, path) = (pod::name(mount), pod::text(mount, "mountPath"));
-        if !volumes.contains(volume) {
-            return Err(Unstartable::NoVolume { container: name(), volume: volume.to_owned() });
-        }
-        let error = |error| Unstartable::Mount { container: name(), name: volume.to_owned(), error };
-        volume::check_mount(mount).map_err(error)?;
-        if !paths.insert(path) {
-            return Err(Unstartable::SameMount { container: name(), path: path.to_owned() });
-        }
-    }
-    Ok(())
-}
-
-fn variables(container: &Value) -> Result<(), Unstartable> {
-    for variable in pod::list(container, "env") {
-        let (container, name) = (pod::name(container).to_owned(), pod::name(variable).to_owned());
-        if name.is_empty() || !name.chars().all(|c| (c.is_ascii_graphic() || c == ' ') && c != '=') {
-            return Err(Unstartable::VariableName { container, name });
-        }
-        if !pod::text(variable, "value").is_empty() && variable.get("valueFrom").is_some_and(Value::is_object) {
-            return Err(Unstartable::Variable { container, name });
-        }
-    }
-    Ok(())
 }
 
 fn ports(container: &Value) -> Result<(), Unstartable> {

@@ -3,11 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::startable::{HANDLER, HANDLERS, PROBE, PROBES, PROFILES};
+use super::startable::{HANDLER, HANDLERS, PROBE, PROBES, PROFILES, SOURCE};
 use crate::inject::pod;
-
-/// The alternatives of `valueFrom`.
-const SOURCE: &[&str] = &["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
 /// Removes from an injected container each alternative that is about to be replaced by another one of the pod's own container.
 pub(super) fn give_way(container: &mut Value, own: &Map<String, Value>) {

@@ -5,13 +5,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::names::{is_dns_label, is_header, is_port_name, is_straight, one_of, text};
 use super::{HANDLERS, PROBES, Unstartable};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// The maximum length of a DNS label, in bytes.
-const LABEL: usize = 63;
-/// The maximum length of a port's name, in bytes.
-const PORT_NAME: usize = 15;
 const POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 /// The numbers of a probe.
 const NUMBERS: [&str; 5] =
@@ -21,13 +18,57 @@ const ONCE: [&str; 2] = ["startupProbe", "livenessProbe"];
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 const SCHEMES: [&str; 2] = ["HTTP", "HTTPS"];
 const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
+/// The restart policies of a container. Before Kubernetes 1.35, only init containers have one, which is `Always`.
 const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
-const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+const RESIZED: [&str; 2] = ["cpu", "memory"];
+const RESIZES: [&str; 2] = ["NotRequired", "RestartContainer"];
+const PROC_MOUNTS: [&str; 2] = ["Default", "Unmasked"];
+/// The signals of Linux beside those of real time.
+const SIGNALS: [&str; 34] = [
+    "SIGABRT",
+    "SIGALRM",
+    "SIGBUS",
+    "SIGCHLD",
+    "SIGCLD",
+    "SIGCONT",
+    "SIGFPE",
+    "SIGHUP",
+    "SIGILL",
+    "SIGINT",
+    "SIGIO",
+    "SIGIOT",
+    "SIGKILL",
+    "SIGPIPE",
+    "SIGPOLL",
+    "SIGPROF",
+    "SIGPWR",
+    "SIGQUIT",
+    "SIGSEGV",
+    "SIGSTKFLT",
+    "SIGSTOP",
+    "SIGSYS",
+    "SIGTERM",
+    "SIGTRAP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGVTALRM",
+    "SIGWINCH",
+    "SIGXCPU",
+    "SIGXFSZ",
+];
+/// The grace period of a pod without one, in seconds.
+const GRACE: i64 = 30;
+/// The maximum length of the name of an AppArmor profile, in bytes.
+const PROFILE: usize = 4095;
 /// The profiles of a security context, and their types.
 pub(in crate::inject::istio) const PROFILES: [&str; 2] = ["seccompProfile", "appArmorProfile"];
 const PROFILE_TYPES: [&str; 3] = ["RuntimeDefault", "Localhost", "Unconfined"];
 const PORT: &str = "a port from 1 to 65535";
-const ID: &str = "from 0 to 2147483647";
+pub(super) const ID: &str = "from 0 to 2147483647";
 
 /// Checks that all containers of the pod remain which no template deletes by its name. `author`: the pod before the
 /// injection, `deleted`: the names of the deleted containers.
@@ -51,18 +92,8 @@ pub(in crate::inject::istio) fn remain(
     }
 }
 
-/// Checks the users and groups of the pod that the injection changes.
-pub(super) fn ids_of_pod(author: &Value, merged: &Value) -> Result<(), Unstartable> {
-    let context = |pod| pod::spec(pod).get("securityContext").unwrap_or(&Value::Null);
-    let changed = ["runAsUser", "runAsGroup", "fsGroup"].into_iter();
-    let mut changed = changed.filter(|field| context(author).get(field) != context(merged).get(field));
-    changed.try_for_each(|field| require("the pod", field, context(merged).get(field), is_id, ID))?;
-    let changed = PROFILES.into_iter().filter(|field| context(author).get(field) != context(merged).get(field));
-    changed.into_iter().try_for_each(|field| profile("the pod", field, context(merged).get(field)))
-}
-
 /// Checks a profile of a security context: its type, and that a path of the node is named for one of the node only.
-fn profile(place: &str, field: &str, profile: Option<&Value>) -> Result<(), Unstartable> {
+pub(super) fn profile(place: &str, field: &str, profile: Option<&Value>) -> Result<(), Unstartable> {
     let Some(profile) = profile.filter(|profile| !profile.is_null()) else { return Ok(()) };
     let of_type = pod::text(profile, "type");
     let is_type = |_: &Value| PROFILE_TYPES.contains(&of_type);
@@ -76,38 +107,24 @@ fn profile(place: &str, field: &str, profile: Option<&Value>) -> Result<(), Unst
     let path = profile.get("localhostProfile").unwrap_or(&Value::Null);
     let is_path =
         |_: &Value| if of_type == "Localhost" { path.as_str() != Some("") && !path.is_null() } else { path.is_null() };
-    demand(place, &format!("{field}.localhostProfile"), path, is_path, "set for the type Localhost, and for no other")
+    let key = format!("{field}.localhostProfile");
+    demand(place, &key, path, is_path, "set for the type Localhost, and for no other")?;
+    let is_of_seccomp = field == PROFILES[0];
+    let is_valid = |path: &str| match is_of_seccomp {
+        true => !path.starts_with('/') && is_straight(path),
+        false => path.trim() == path && path.len() <= PROFILE,
+    };
+    let allowed = match is_of_seccomp {
+        true => "a path within the kubelet's directory of profiles: relative, and without \"..\"",
+        false => "a name of at most 4095 bytes without spaces at its ends",
+    };
+    require(place, &key, Some(path), text(is_valid), allowed)
 }
 
-/// Checks the policies of the pod that the injection changes.
-pub(super) fn policies(author: &Value, merged: &Value) -> Result<(), Unstartable> {
-    let is_changed = |field: &str| pod::spec(author).get(field) != pod::spec(merged).get(field);
-    let changed = |field: &str| pod::spec(merged).get(field).filter(|_| is_changed(field));
-    require("the pod", "restartPolicy", changed("restartPolicy"), one_of(&RESTARTS), "Always, OnFailure or Never")?;
-    let allowed = "ClusterFirst, ClusterFirstWithHostNet, Default or None";
-    require("the pod", "dnsPolicy", changed("dnsPolicy"), one_of(&DNS_POLICIES), allowed)?;
-    let config = pod::spec(merged).get("dnsConfig").unwrap_or(&Value::Null);
-    let has_servers = |policy: &Value| policy != "None" || !pod::list(config, "nameservers").is_empty();
-    require("the pod", "dnsPolicy", changed("dnsPolicy"), has_servers, "another one, or have dnsConfig.nameservers")
-}
-
-/// Checks the names of the pull secrets that the injection adds: the kubelet finds no Secret of another name.
-pub(super) fn pull_secrets(author: &Value, merged: &Value) -> Result<(), Unstartable> {
-    const SECRETS: &str = "imagePullSecrets";
-    let own = pod::list(pod::spec(author), SECRETS);
-    let added = pod::list(pod::spec(merged), SECRETS).iter().filter(|secret| !own.contains(secret));
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    let is_name = |name: &Value| name.as_str().is_none_or(|name| name.chars().all(is_part));
-    added
-        .map(|secret| secret.get("name"))
-        .try_for_each(|name| require("the pod", SECRETS, name, is_name, "the name of a Secret"))
-}
-
-/// Checks the fields of one container.
-pub(super) fn check(container: &Value) -> Result<(), Unstartable> {
+/// Checks the fields of one container of a pod with this spec.
+pub(super) fn check(spec: &Value, container: &Value) -> Result<(), Unstartable> {
     let place = &format!("container {}", pod::name(container));
-    let is_label = |name: &Value| name.as_str().is_none_or(|name| name.len() <= LABEL && is_dns(name));
-    require(place, "name", container.get("name"), is_label, "a DNS label of at most 63 bytes")?;
+    require(place, "name", container.get("name"), text(is_dns_label), "a DNS label of at most 63 bytes")?;
     let policy = container.get("imagePullPolicy");
     require(place, "imagePullPolicy", policy, one_of(&POLICIES), "Always, IfNotPresent or Never")?;
     let policy = container.get("terminationMessagePolicy");
@@ -117,10 +134,72 @@ pub(super) fn check(container: &Value) -> Result<(), Unstartable> {
     for field in ["runAsUser", "runAsGroup"] {
         require(place, field, context.get(field), is_id, ID)?;
     }
+    let masks = context.get("procMount");
+    require(place, "procMount", masks, text(|mount| PROC_MOUNTS.contains(&mount)), "Default or Unmasked")?;
+    let own_users = spec.get("hostUsers") == Some(&Value::Bool(false));
+    require(
+        place,
+        "procMount",
+        masks,
+        |mount| own_users || mount != "Unmasked",
+        "Default in a pod with the host's users",
+    )?;
     PROBES.into_iter().try_for_each(|name| probe(place, name, container.get(name).unwrap_or(&Value::Null)))?;
-    let lifecycle = container.get("lifecycle").unwrap_or(&Value::Null);
-    HANDLERS.into_iter().try_for_each(|name| handler(place, name, lifecycle.get(name).unwrap_or(&Value::Null)))?;
+    lifecycle(place, spec, container.get("lifecycle").unwrap_or(&Value::Null))?;
+    restarts(place, spec, container)?;
     ports(place, container)
+}
+
+fn lifecycle(place: &str, spec: &Value, lifecycle: &Value) -> Result<(), Unstartable> {
+    let grace = spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(GRACE);
+    for name in HANDLERS {
+        let handler_of = lifecycle.get(name).unwrap_or(&Value::Null);
+        handler(place, name, handler_of)?;
+        let seconds = handler_of.get("sleep").and_then(|sleep| sleep.get("seconds"));
+        let is_within = |seconds: &Value| seconds.as_i64().is_none_or(|seconds| (0..=grace).contains(&seconds));
+        let allowed = "from 0 to the pod's terminationGracePeriodSeconds, which is 30 by default";
+        require(place, &format!("{name}.sleep.seconds"), seconds, is_within, allowed)?;
+    }
+    let of_real_time = |signal: &str| {
+        let number = |start| signal.strip_prefix(start).and_then(|number| number.parse::<u8>().ok());
+        matches!(signal, "SIGRTMIN" | "SIGRTMAX")
+            || number("SIGRTMIN+").is_some_and(|number| (1..=15).contains(&number))
+            || number("SIGRTMAX-").is_some_and(|number| (1..=14).contains(&number))
+    };
+    let is_signal = |signal: &str| SIGNALS.contains(&signal) || of_real_time(signal);
+    require(place, "lifecycle.stopSignal", lifecycle.get("stopSignal"), text(is_signal), "a signal such as SIGTERM")
+}
+
+/// Checks when a container restarts: at its end, and at a change of its resources.
+fn restarts(place: &str, spec: &Value, container: &Value) -> Result<(), Unstartable> {
+    let policy = container.get("restartPolicy");
+    require(place, "restartPolicy", policy, text(|policy| RESTARTS.contains(&policy)), "Always, OnFailure or Never")?;
+    let has_policy = |rules: &Value| policy.is_some_and(Value::is_string) || rules.as_array().is_none_or(Vec::is_empty);
+    require(
+        place,
+        "restartPolicyRules",
+        container.get("restartPolicyRules"),
+        has_policy,
+        "absent without restartPolicy",
+    )?;
+    let mut seen = HashSet::new();
+    for resize in pod::list(container, "resizePolicy") {
+        let name = pod::text(resize, "resourceName");
+        let is_valid = RESIZED.contains(&name) && seen.insert(name);
+        demand(place, "resizePolicy.resourceName", &name.into(), |_| is_valid, "cpu or memory, and each only once")?;
+        let policy = pod::text(resize, "restartPolicy");
+        let is_valid = RESIZES.contains(&policy);
+        demand(place, "resizePolicy.restartPolicy", &policy.into(), |_| is_valid, "NotRequired or RestartContainer")?;
+        let is_valid = pod::text(spec, "restartPolicy") != "Never" || policy == RESIZES[0];
+        demand(
+            place,
+            "resizePolicy.restartPolicy",
+            &policy.into(),
+            |_| is_valid,
+            "NotRequired in a pod that never restarts",
+        )?;
+    }
+    Ok(())
 }
 
 fn probe(place: &str, name: &str, probe: &Value) -> Result<(), Unstartable> {
@@ -133,6 +212,9 @@ fn probe(place: &str, name: &str, probe: &Value) -> Result<(), Unstartable> {
     if ONCE.contains(&name) {
         require(place, &format!("{name}.successThreshold"), probe.get("successThreshold"), is_once, "1")?;
     }
+    let (key, grace) = (format!("{name}.terminationGracePeriodSeconds"), probe.get("terminationGracePeriodSeconds"));
+    require(place, &key, grace, |_| name != "readinessProbe", "absent")?;
+    require(place, &key, grace, |grace| grace.as_i64().is_none_or(|grace| grace > 0), "1 or more")?;
     handler(place, name, probe)
 }
 
@@ -146,6 +228,11 @@ fn handler(place: &str, name: &str, handler: &Value) -> Result<(), Unstartable> 
     }
     let scheme = set("httpGet").and_then(|http| http.get("scheme"));
     require(place, &format!("{name}.httpGet.scheme"), scheme, one_of(&SCHEMES), "HTTP or HTTPS")?;
+    for header in set("httpGet").map_or(&[][..], |http| pod::list(http, "httpHeaders")) {
+        let allowed = "letters, digits and dashes";
+        let name_of = Value::from(pod::name(header));
+        demand(place, &format!("{name}.httpGet.httpHeaders.name"), &name_of, text(is_header), allowed)?;
+    }
     let Some(exec) = set("exec") else { return Ok(()) };
     let command = exec.get("command").unwrap_or(&Value::Null);
     let has_command = |_: &Value| !pod::list(exec, "command").is_empty();
@@ -166,11 +253,6 @@ fn ports(place: &str, container: &Value) -> Result<(), Unstartable> {
     Ok(())
 }
 
-/// Returns a condition on a text: an empty one is that which is not set.
-fn one_of<'a>(allowed: &'a [&str]) -> impl Fn(&Value) -> bool + 'a {
-    |value| value.as_str().is_none_or(|text| text.is_empty() || allowed.contains(&text))
-}
-
 /// Checks a field that has a value other than null.
 pub(super) fn require(
     place: &str,
@@ -183,7 +265,7 @@ pub(super) fn require(
 }
 
 /// Checks a field, for which null is a value.
-fn demand(
+pub(super) fn demand(
     place: &str,
     field: &str,
     value: &Value,
@@ -197,22 +279,10 @@ fn demand(
     Err(Unstartable::Field { place, field, value: value.to_string(), allowed })
 }
 
-fn is_id(id: &Value) -> bool {
+pub(super) fn is_id(id: &Value) -> bool {
     id.as_i64().is_none_or(|id| i32::try_from(id).is_ok_and(|id| id >= 0))
 }
 
 fn is_port(port: &Value) -> bool {
     port.as_i64().is_none_or(|port| (1..=65535).contains(&port))
-}
-
-/// Whether a text is a DNS label, apart from its length.
-fn is_dns(text: &str) -> bool {
-    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(|c| is_end(c) || c == '-')
-}
-
-/// Whether a text is the name of a port (`IANA_SVC_NAME`).
-fn is_port_name(name: &str) -> bool {
-    let has_letter = name.contains(|c: char| c.is_ascii_lowercase());
-    name.len() <= PORT_NAME && is_dns(name) && has_letter && !name.contains("--")
 }

@@ -21,6 +21,9 @@ pub(super) fn check(place: &str, container: &Value) -> Result<(), Unstartable> {
     for (list, amounts) in [("limits", limits), ("requests", requests)] {
         amounts.iter().try_for_each(|(resource, amount)| check_amount((place, list), resource, amount))?;
     }
+    let has = |is: fn(&str) -> bool| [limits, requests].iter().any(|amounts| amounts.keys().any(|name| is(name)));
+    let is_alone = has(|name| name.starts_with(HUGE_PAGES)) && !has(|name| matches!(name, "cpu" | "memory"));
+    fields::require(place, "resources", Some(resources), |_| !is_alone, "with cpu or memory beside huge pages")?;
     requests.iter().try_for_each(|(resource, request)| check_request(pod::name(container), resource, request, limits))
 }
 

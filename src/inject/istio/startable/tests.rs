@@ -1,5 +1,7 @@
 //! Tests of each condition, and of the reason that names it.
 
+mod fields;
+
 use serde_json::json;
 
 use super::*;
@@ -24,7 +26,7 @@ fn of_sidecar(sidecar: &Value) -> Option<String> {
 #[test]
 fn a_sidecar_that_starts_is_accepted() {
     let sidecar = json!({
-        "env": [{"name": "A", "value": "b"}, {"name": "C", "value": "", "valueFrom": {"fieldRef": {}}}, {"name": "E"}],
+        "env": [{"name": "A", "value": "b"}, {"name": "C", "value": "", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "E"}],
         "volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/b"}],
         "readinessProbe": {"httpGet": {"port": 1}, "tcpSocket": null, "periodSeconds": 1},
         "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
@@ -205,7 +207,10 @@ fn what_kubernetes_does_not_have_is_named() {
             json!({"resources": {"requests": {"a.b/gpu": 1}}}),
             "requests 1 a.b/gpu, of which its limit must be the same amount, but its limit is none",
         ),
-        (json!({"resources": {"requests": {"hugepages-2Mi": 0}, "limits": {"hugepages-2Mi": "2Mi"}}}), "is 2Mi"),
+        (
+            json!({"resources": {"requests": {"hugepages-2Mi": 0}, "limits": {"cpu": 1, "hugepages-2Mi": "2Mi"}}}),
+            "is 2Mi",
+        ),
         (
             json!({"securityContext": {"seccompProfile": {"type": "Foo"}}}),
             "has seccompProfile.type \"Foo\", which must be RuntimeDefault, Localhost or Unconfined",
@@ -269,7 +274,7 @@ fn a_value_that_the_api_server_refuses_is_named() {
         json!({"readinessProbe": {"httpGet": {"port": "health"}, "successThreshold": 3}}),
         json!({"livenessProbe": {"grpc": {"port": 65535}, "successThreshold": 0}}),
         json!({"resources": {"requests": {"cpu": 0}}, "securityContext": {"runAsUser": 2_147_483_647}}),
-        json!({"resources": {"requests": {"a.b/gpu": "1"}, "limits": {"a.b/gpu": 1, "hugepages-2Mi": "2Mi"}}}),
+        json!({"resources": {"requests": {"a.b/gpu": "1"}, "limits": {"cpu": 1, "a.b/gpu": 1, "hugepages-2Mi": "2Mi"}}}),
         json!({"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "p"}}}),
         json!({"ports": [{"containerPort": 1, "protocol": "SCTP"}, {"containerPort": 2, "protocol": ""}]}),
     ] {

@@ -1,0 +1,128 @@
+//! The values that the API server allows for the fields of a pod by which the scheduler chooses its node, where the injection
+//! changes them.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::Unstartable;
+use super::change::{Change, POD};
+use super::fields::{demand, require};
+use super::names::{is_label_value, text};
+use crate::inject::pod;
+use crate::pod::selector::is_key;
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+/// `Lt` and `Gt` need a feature of Kubernetes 1.35.
+const TOLERATIONS: [&str; 4] = ["Equal", "Exists", "Lt", "Gt"];
+const OPERATORS: [&str; 6] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
+const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+const KEY: &str = "the name of a label: letters, digits, \"-\", \"_\" and \".\", perhaps after a domain and a slash";
+const VALUE: &str = "the value of a label";
+
+/// Checks the fields of scheduling that the injection changes in a spec.
+pub(super) fn check(spec: Change<'_>) -> Result<(), Unstartable> {
+    if let Some(Value::Object(selector)) = spec.value("nodeSelector") {
+        for (key, value) in selector {
+            demand(POD, "nodeSelector", &key.as_str().into(), text(is_key), KEY)?;
+            demand(POD, &format!("nodeSelector.{key}"), value, text(is_label_value), VALUE)?;
+        }
+    }
+    spec.items("tolerations").try_for_each(toleration)?;
+    spec.items("topologySpreadConstraints").try_for_each(spread)?;
+    affinity(spec)?;
+    for (list, key) in [("readinessGates", "conditionType"), ("schedulingGates", "name")] {
+        let path = format!("{list}.{key}");
+        let mut names = spec.items(list).map(|gate| gate.get(key).unwrap_or(&Value::Null));
+        names.try_for_each(|name| demand(POD, &path, name, |name| name.as_str().is_some_and(is_key), KEY))?;
+    }
+    let is_unique = |gates: &Value| {
+        let mut seen = HashSet::new();
+        gates.as_array().is_none_or(|gates| gates.iter().all(|gate| seen.insert(pod::name(gate))))
+    };
+    spec.require("schedulingGates", "schedulingGates", (&is_unique, "gates with different names"))
+}
+
+fn toleration(item: &Value) -> Result<(), Unstartable> {
+    let (key, operator, value) = (pod::text(item, "key"), pod::text(item, "operator"), pod::text(item, "value"));
+    let field = |name: &str| (format!("tolerations.{name}"), Value::from(pod::text(item, name)));
+    let check = |name: &str, is_valid: bool, allowed| {
+        let (path, value) = field(name);
+        demand(POD, &path, &value, |_| is_valid, allowed)
+    };
+    check("key", key.is_empty() || is_key(key), KEY)?;
+    let is_operator = operator.is_empty() || TOLERATIONS.contains(&operator);
+    check("operator", is_operator, "Equal, Exists, Lt or Gt")?;
+    check("operator", !key.is_empty() || operator == "Exists", "Exists for a toleration without a key")?;
+    let (is_value, allowed) = match operator {
+        "Exists" => (value.is_empty(), "empty for the operator Exists"),
+        "Lt" | "Gt" => (value.parse::<i64>().is_ok(), "a whole number for the operators Lt and Gt"),
+        _ => (is_label_value(value), VALUE),
+    };
+    check("value", is_value, allowed)?;
+    let effect = pod::text(item, "effect");
+    check("effect", effect.is_empty() || EFFECTS.contains(&effect), "NoSchedule, PreferNoSchedule or NoExecute")?;
+    let is_timed = item.get("tolerationSeconds").is_some_and(|seconds| !seconds.is_null());
+    check("effect", !is_timed || effect == "NoExecute", "NoExecute for a toleration with tolerationSeconds")
+}
+
+fn spread(constraint: &Value) -> Result<(), Unstartable> {
+    let field =
+        |name: &str| (format!("topologySpreadConstraints.{name}"), constraint.get(name).unwrap_or(&Value::Null));
+    let (path, skew) = field("maxSkew");
+    demand(POD, &path, skew, |skew| skew.as_i64().is_some_and(|skew| skew > 0), "1 or more")?;
+    let (path, key) = field("topologyKey");
+    demand(POD, &path, key, |key| key.as_str().is_some_and(|key| !key.is_empty()), KEY)?;
+    let (path, action) = field("whenUnsatisfiable");
+    let is_action = |action: &Value| action.as_str().is_some_and(|action| UNSATISFIABLE.contains(&action));
+    demand(POD, &path, action, is_action, "DoNotSchedule or ScheduleAnyway")
+}
+
+/// Checks the affinities, each as a whole if the injection changes it.
+fn affinity(spec: Change<'_>) -> Result<(), Unstartable> {
+    let affinity = spec.within("affinity");
+    if let Some(nodes) = affinity.value("nodeAffinity") {
+        let required = nodes.get(REQUIRED).map_or(&[][..], |required| pod::list(required, "nodeSelectorTerms"));
+        let preferred = pod::list(nodes, PREFERRED);
+        preferred.iter().try_for_each(weight)?;
+        required.iter().chain(preferred.iter().filter_map(|term| term.get("preference"))).try_for_each(node_term)?;
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(pods) = affinity.value(kind) else { continue };
+        pod::list(pods, PREFERRED).iter().try_for_each(weight)?;
+        let preferred = pod::list(pods, PREFERRED).iter().filter_map(|term| term.get("podAffinityTerm"));
+        pod::list(pods, REQUIRED).iter().chain(preferred).try_for_each(|term| {
+            let key = term.get("topologyKey").unwrap_or(&Value::Null);
+            demand(POD, &format!("affinity.{kind}.topologyKey"), key, |key| key.as_str().is_some_and(is_key), KEY)
+        })?;
+    }
+    Ok(())
+}
+
+fn weight(term: &Value) -> Result<(), Unstartable> {
+    let weight = term.get("weight").unwrap_or(&Value::Null);
+    let is_weight = |weight: &Value| weight.as_i64().is_some_and(|weight| (1..=100).contains(&weight));
+    demand(POD, "affinity.weight", weight, is_weight, "from 1 to 100")
+}
+
+fn node_term(term: &Value) -> Result<(), Unstartable> {
+    for condition in pod::list(term, "matchExpressions") {
+        require(POD, "affinity.nodeAffinity.key", condition.get("key"), text(is_key), KEY)?;
+        let operator = condition.get("operator").unwrap_or(&Value::Null);
+        let is_operator = |operator: &Value| operator.as_str().is_some_and(|text| OPERATORS.contains(&text));
+        let allowed = "In, NotIn, Exists, DoesNotExist, Gt or Lt";
+        demand(POD, "affinity.nodeAffinity.operator", operator, is_operator, allowed)?;
+        let count = pod::list(condition, "values").len();
+        let is_count = match operator.as_str().unwrap_or_default() {
+            "In" | "NotIn" => count > 0,
+            "Gt" | "Lt" => count == 1,
+            _ => count == 0,
+        };
+        let values = condition.get("values").unwrap_or(&Value::Null);
+        let allowed = "a list for In and NotIn, one number for Gt and Lt, and absent for Exists and DoesNotExist";
+        demand(POD, "affinity.nodeAffinity.values", values, |_| is_count, allowed)?;
+    }
+    Ok(())
+}

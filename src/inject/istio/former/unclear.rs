@@ -24,6 +24,9 @@ pub(in crate::inject::istio) fn unclear(
     let mut warnings: Vec<String> = canonical(former, workload).collect();
     warnings.extend(network(former, injected));
     warnings.extend(of_values(before, status));
+    if status.is_legacy {
+        warnings.extend(legacy(former, before, injected));
+    }
     warnings.extend(lost(former, injected, recorded));
     warnings
 }
@@ -55,18 +58,38 @@ fn network(former: &Value, injected: &Value) -> Option<String> {
     })
 }
 
-/// Returns a warning about the annotations of traffic that stay in the pod `before`, whose validation shows that a former injection
-/// wrote such annotations with Helm's values.
+/// Returns a warning about the annotations of traffic that stay in the pod `before`. Its validation shows that a former injection
+/// wrote such annotations with Helm's values, and any legacy template may have written them.
 fn of_values(before: &Value, status: &Status) -> Option<String> {
-    let stay: Vec<&str> = OF_VALUES.into_iter().filter(|name| pod::annotation(before, name).is_some()).collect();
     let is_for_plugin = status.init_containers.iter().any(|name| name == container::VALIDATION);
-    (is_for_plugin && !stay.is_empty()).then(|| {
+    let mode = Some(annotation::INTERCEPTION_MODE).filter(|_| status.is_legacy);
+    let names = mode.into_iter().chain(OF_VALUES);
+    let stay: Vec<&str> = names.filter(|name| pod::annotation(before, name).is_some()).collect();
+    ((is_for_plugin || status.is_legacy) && !stay.is_empty()).then(|| {
         format!(
             "annotations stay: {}: no record tells whether a former injection wrote them with its values; remove them to have the \
              present values",
             stay.join(", ")
         )
     })
+}
+
+/// Returns warnings about the fields of the pod's spec that a legacy template's injection writes: the DNS configuration, which
+/// stays, and the group, which is taken away.
+fn legacy(former: &Value, before: &Value, injected: &Value) -> Vec<String> {
+    let dns = |pod| pod::spec(pod).get("dnsConfig").filter(|config| !is_nothing(config));
+    let stays = dns(before).filter(|config| dns(injected) == Some(*config)).map(|_| {
+        "spec.dnsConfig stays: no record tells whether a former injection wrote it with its template; remove it if it is not yours"
+            .to_owned()
+    });
+    let group = |pod| pod::spec(pod).get("securityContext").and_then(|context| context.get("fsGroup"));
+    let goes = group(former).filter(|_| group(before).is_none() && group(injected).is_none()).map(|group| {
+        format!(
+            "fsGroup {group} is taken away: a former injection sets it, and no record tells whether the pod had it before; set it \
+             again if it is yours"
+        )
+    });
+    stays.into_iter().chain(goes).collect()
 }
 
 /// Returns a warning for each application that a template extended and whose fields no record names as the author's.

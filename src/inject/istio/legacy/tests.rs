@@ -139,3 +139,37 @@ fn document_by(injector: &Injector, mut pod: Value) -> Value {
         Document::Untouched => panic!("a pod is a workload"),
     }
 }
+
+/// A template of Istio 1.7 that writes beside the containers and volumes.
+const BESIDE: &str = "containers: [{name: istio-proxy, image: 'p:1', args: [proxy, sidecar]}]\npodRedirectAnnot: \
+                      {sidecar.istio.io/interceptionMode: TPROXY, traffic.sidecar.istio.io/includeOutboundIPRanges: \
+                      10.0.0.0/8}\ndnsConfig: {searches: [a.b]}\n";
+
+#[test]
+fn what_no_record_of_a_legacy_injection_attributes_is_named() {
+    let (former, later) = (legacy(BESIDE, ""), Injector::new(BuiltIn::default().config().unwrap()));
+    let mut own = pod();
+    own["spec"]["securityContext"] = json!({"fsGroup": 1337});
+    let once = document_by(&former, own);
+    let Document::Workload { document, warnings, .. } = later.inject_document(once.clone(), &|_| true).unwrap() else {
+        panic!("a pod is a workload");
+    };
+    assert_eq!(document["metadata"]["annotations"]["sidecar.istio.io/interceptionMode"], "TPROXY");
+    let has = |start: &str| warnings.iter().filter(|text| text.contains(start)).count();
+    let stay = "annotations stay: sidecar.istio.io/interceptionMode, traffic.sidecar.istio.io/includeOutboundIPRanges: no record";
+    assert_eq!(
+        (has(stay), has("spec.dnsConfig stays: no record"), has("fsGroup 1337 is taken away")),
+        (1, 1, 1),
+        "{warnings:?}"
+    );
+    let mut plain = once;
+    ["securityContext", "dnsConfig"]
+        .iter()
+        .for_each(|key| drop(plain["spec"].as_object_mut().unwrap().shift_remove(*key)));
+    let traffic = |name: &str| name.ends_with("Mode") || name.starts_with("traffic");
+    plain["metadata"]["annotations"].as_object_mut().unwrap().retain(|name, _| !traffic(name));
+    let Document::Workload { warnings, .. } = later.inject_document(plain, &|_| true).unwrap() else {
+        panic!("a pod is a workload");
+    };
+    assert_eq!(warnings, [""; 0], "a pod that has nothing of these");
+}

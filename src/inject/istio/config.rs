@@ -38,7 +38,7 @@ impl Config {
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let unknown = unused::listed(&self.mesh.unknown, "fields of the mesh configuration that Istio does not have");
         let unread = unused_values::warning(&self.settings, &self.values.raw);
-        let unfollowed = chart_values::warning(&self.settings, &self.values.raw);
+        let unfollowed = chart_values::warnings(&self.settings, &self.values.raw);
         self.settings
             .warnings
             .iter()

@@ -100,7 +100,7 @@ mod tests {
                           "resources": {"limits": {"cpu": 1}}, "probe": {"a": {"b": [1]}, "c": ""}},
                 "proxy_init": {"image": "p", "resources": {"limits": {"cpu": 1}}},
             },
-            "sidecarInjectorWebhook": {"rewriteAppHTTPProbe": true, "rewriteAppHTTPProbes": false, "templates": {"sidecar": "x"}},
+            "sidecarInjectorWebhook": {"rewriteAppHTTPProbe": true, "rewriteAppHTTPProbes": false, "reinvocationPolicy": "Never"},
             "meshConfig": {"enablePrometheusMerge": false},
         });
         let template = "# {{ .Values.global.proxy.logLevel }} {{ toYaml .Values.global.proxy.resources }}";

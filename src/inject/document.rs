@@ -5,7 +5,7 @@
 use gotemplate::{Budget, Limits, write_yaml};
 use serde_json::Value;
 
-use super::workload::{self, Invalid};
+use super::workload::{self, Invalid, NoObject};
 use super::{pod, yaml};
 
 /// The maximum number of objects whose limits a list has when it is written.
@@ -78,9 +78,11 @@ pub fn is_empty(document: &str) -> bool {
 /// removed. A field with a value of another type is an error.
 ///
 /// # Errors
-/// The text is not YAML, or a field of a workload is not of its type.
+/// The text is not YAML or no object, or a field of a workload is not of its type.
 pub fn read(text: &str) -> Result<Value, ReadError> {
-    workload::canonical(yaml::value(text).map_err(ReadError::Yaml)?).map_err(ReadError::Type)
+    let document = yaml::value(text).map_err(ReadError::Yaml)?;
+    workload::check(&document).map_err(ReadError::Object)?;
+    workload::canonical(document).map_err(ReadError::Type)
 }
 
 /// Writes a document as Kubernetes' tools do, followed by a separator as `istioctl kube-inject` writes it.
@@ -111,6 +113,9 @@ pub enum ReadError {
     /// The text cannot be parsed.
     #[error("is not YAML: {0}")]
     Yaml(yaml::Error),
+    /// The document is no object whose workloads can be found.
+    #[error("{0}")]
+    Object(NoObject),
     /// A field of the workload is not of its type; the API server would refuse it.
     #[error("is not valid: {0}")]
     Type(Invalid),

@@ -39,9 +39,13 @@ const KNOWN: [Known; 11] = [
     (&[""], "DeploymentConfig", Kind::Template, "openshift.DeploymentConfig"),
 ];
 
-fn known(document: &Value) -> Option<&'static Known> {
+fn group_and_kind(document: &Value) -> (&str, &str) {
     let version = pod::text(document, "apiVersion");
-    let (group, kind) = (version.split_once('/').map_or("", |(group, _)| group), pod::text(document, "kind"));
+    (version.split_once('/').map_or("", |(group, _)| group), pod::text(document, "kind"))
+}
+
+fn known(document: &Value) -> Option<&'static Known> {
+    let (group, kind) = group_and_kind(document);
     KNOWN.iter().find(|(groups, name, ..)| groups.contains(&group) && *name == kind)
 }
 
@@ -52,6 +56,48 @@ pub(super) fn claims(document: &Value) -> Vec<String> {
     }
     let templates = pod::list(&document["spec"], "volumeClaimTemplates").iter();
     templates.map(|template| pod::name(pod::metadata(template)).to_owned()).collect()
+}
+
+/// Checks that a document, and each item of a `List`, is one that can be searched for workloads. Null is nothing.
+///
+/// # Errors
+/// It is no object, or a list of workloads in the form of another kind, whose items need no kind.
+pub(super) fn check(document: &Value) -> Result<(), NoObject> {
+    let found = match document {
+        Value::Null | Value::Object(_) => None,
+        Value::Array(_) => Some("a list"),
+        Value::String(_) => Some("a text"),
+        Value::Number(_) => Some("a number"),
+        Value::Bool(_) => Some("a boolean"),
+    };
+    if let Some(found) = found {
+        return Err(NoObject::Type(found));
+    }
+    let (group, kind) = group_and_kind(document);
+    let is_list = |(groups, name, ..): &&Known| groups.contains(&group) && kind.strip_suffix("List") == Some(name);
+    if KNOWN.iter().any(|known| is_list(&known)) {
+        return Err(NoObject::List(kind.to_owned()));
+    }
+    if Kind::of(document) == Some(Kind::List) {
+        for (at, item) in pod::list(document, "items").iter().enumerate() {
+            check(item).map_err(|cause| NoObject::Item { at, cause: Box::new(cause) })?;
+        }
+    }
+    Ok(())
+}
+
+/// A document that cannot be searched for workloads.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoObject {
+    /// It is a list or a scalar.
+    #[error("is {0}: expected an object with apiVersion and kind")]
+    Type(&'static str),
+    /// It is a list of another kind than `List`.
+    #[error("is a {0}: expected a List of objects, each with apiVersion and kind, as `kubectl get -o yaml` writes it")]
+    List(String),
+    /// An item of a `List` is no such document.
+    #[error("has items[{at}], which {cause}")]
+    Item { at: usize, cause: Box<NoObject> },
 }
 
 /// Converts a workload to the form of its Go type. Other documents stay unchanged, and so do workloads without a pod,
@@ -142,10 +188,12 @@ pub(super) fn put(document: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-/// Returns a workload's kind, and `namespace/name` or, without a namespace, the name.
+/// Returns a workload's kind, and `namespace/name` or, without a namespace, the name. Without a name, it is the `generateName`.
 pub(super) fn kind_and_name(document: &Value) -> (String, String) {
     let metadata = pod::metadata(document);
-    let name = match (pod::text(metadata, "namespace"), pod::name(metadata)) {
+    let names = ["name", "generateName"].map(|key| pod::text(metadata, key));
+    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+    let name = match (pod::text(metadata, "namespace"), name) {
         ("", name) => name.to_owned(),
         (namespace, name) => format!("{namespace}/{name}"),
     };
@@ -164,6 +212,47 @@ mod tests {
         assert_eq!(kind("batch/v1beta1", "CronJob"), Some(Kind::CronJob));
         assert_eq!(kind("batch.volcano.sh/v1alpha1", "Job"), None);
         assert_eq!(kind("v1", "Service"), None);
+        assert_eq!(kind("v1", "List"), Some(Kind::List));
         assert!(KNOWN.iter().all(|(.., name)| Struct::named(name).is_some()), "each kind has its type in the table");
+    }
+
+    #[test]
+    fn what_cannot_be_searched_for_workloads_is_refused() {
+        let list =
+            |version: &str, kind: &str, items: Value| json!({"apiVersion": version, "kind": kind, "items": items});
+        let pods = list("v1", "PodList", json!([{"metadata": {"name": "a"}}]));
+        let expected = "expected an object with apiVersion and kind";
+        for (document, error) in [
+            (json!([{"apiVersion": "v1", "kind": "Pod"}]), format!("is a list: {expected}")),
+            (json!("kind"), format!("is a text: {expected}")),
+            (json!(7), format!("is a number: {expected}")),
+            (pods.clone(), "is a PodList: expected a List of objects, ".to_owned()),
+            (
+                list("apps/v1", "DeploymentList", json!([])),
+                "is a DeploymentList: expected a List of objects, ".to_owned(),
+            ),
+            (list("v1", "List", json!([{}, true])), format!("has items[1], which is a boolean: {expected}")),
+            (list("v1", "List", json!([pods])), "has items[0], which is a PodList: expected a List of ".to_owned()),
+        ] {
+            let found = check(&document).unwrap_err().to_string();
+            assert!(found.starts_with(&error), "{document}: {found}");
+        }
+        for document in [
+            json!(null),
+            json!({}),
+            list("v1", "List", json!([{"kind": "Service"}, null])),
+            list("v1", "ServiceList", json!([])),
+            list("batch.volcano.sh/v1alpha1", "JobList", json!([])),
+        ] {
+            assert_eq!(check(&document), Ok(()), "{document}");
+        }
+    }
+
+    #[test]
+    fn a_workload_without_a_name_has_its_generated_one() {
+        let name = |metadata: Value| kind_and_name(&json!({"kind": "Pod", "metadata": metadata})).1;
+        assert_eq!(name(json!({"generateName": "web-"})), "web-");
+        assert_eq!(name(json!({"name": "", "generateName": "web-", "namespace": "shop"})), "shop/web-");
+        assert_eq!(name(json!({"name": "a", "generateName": "web-"})), "a");
     }
 }

@@ -91,7 +91,7 @@ fn errors_are_reported_without_output() {
             &["kube-inject", "--builtIn", "-f", "-"],
             "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: x}",
             1,
-            "document 1: Deployment \"x\": it has no pod template: spec.template is required",
+            "document 1: Deployment \"x\": it has no pod: spec.template.spec is required",
         ),
         (
             &["kube-inject", "--builtIn", "-f", "-"],
@@ -100,6 +100,18 @@ fn errors_are_reported_without_output() {
             "document 2: Pod \"x\": requested template \"nope\" not found",
         ),
         (&["explain", "--builtIn", "-f", "-"], "kind: Service", 1, "has no pod"),
+        (
+            &["kube-inject", "--builtIn", "-f", "-"],
+            "a: b\n---\n- kind: Pod\n",
+            1,
+            "document 2 is a list: expected an object",
+        ),
+        (
+            &["kube-inject", "--builtIn", "-f", "-"],
+            "apiVersion: v1\nkind: PodList\nitems: []\n",
+            1,
+            "document 1 is a PodList: expected a List",
+        ),
     ] {
         let done = cnictl(args, input, None);
         assert_eq!(done.status.code(), Some(code), "{args:?}: {}", text(&done.stderr));

@@ -83,7 +83,7 @@ impl Injector {
         messages: &mut Messages,
     ) -> Result<(), Error> {
         let (metadata, spec) = kind.template();
-        let mut subject = workload::pod(document, (metadata, spec)).ok_or(Error::NoTemplate)?;
+        let mut subject = workload::pod(document, (metadata, spec)).ok_or_else(|| no_pod(spec))?;
         let job = kind.job_metadata().map(|pointer| (pointer, document.pointer(pointer).cloned().unwrap_or_default()));
         job.iter().for_each(|(_, metadata)| job::recall(&mut subject, metadata));
         let namespace = pod::text(pod::metadata(&subject), "namespace");
@@ -152,6 +152,11 @@ impl Injector {
         let subject = Subject { templates, native, claims, ..Subject::plain(pod, owner, proxy_config) };
         pipeline::inject(config, &self.overlays, &subject, budget)
     }
+}
+
+/// Returns the error for a workload without a pod's spec at this pointer.
+fn no_pod(spec: &str) -> Error {
+    Error::NoPodSpec(spec.trim_start_matches('/').replace('/', "."))
 }
 
 /// Returns a pod with the warnings about it.
@@ -352,8 +357,13 @@ mod tests {
 
     #[test]
     fn a_workload_without_a_pod_is_an_error() {
-        let error = inject("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {}\n").unwrap_err();
-        assert_eq!(error.to_string(), "Deployment \"d\": it has no pod template: spec.template is required");
+        for (version, kind, metadata, error) in [
+            ("apps/v1", "Deployment", "{name: d}", "Deployment \"d\": it has no pod: spec.template.spec is required"),
+            ("v1", "Pod", "{generateName: web-}", "Pod \"web-\": it has no pod: spec is required"),
+        ] {
+            let found = inject(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {metadata}\n")).unwrap_err();
+            assert_eq!(found.to_string(), error);
+        }
     }
 
     #[test]

@@ -140,8 +140,8 @@ pub enum Error {
     #[error("the output of the template has invalid types: {0}")]
     Type(String),
     /// A workload has no pod.
-    #[error("it has no pod template: spec.template is required")]
-    NoTemplate,
+    #[error("it has no pod: {0} is required")]
+    NoPodSpec(String),
     /// A workload of a document cannot be injected.
     #[error("{kind} {name:?}: {cause}")]
     Workload {

@@ -227,9 +227,21 @@ pub(super) fn unknown(
     status.record = Some(Record { before: empty(), written: Some(empty()) });
     let recorded = Overrides::of(injected, budget)?;
     let found = before(injected, (&status, &recorded), workload, budget)?;
+    let loses_labels = is_document && pod::sidecar(injected).is_none() && {
+        // Without a record, the labels that an injection derives are taken away. Templates without a sidecar do not write all of them
+        // again.
+        status.record = None;
+        let bare = before(injected, (&status, &recorded), workload, budget)?;
+        restores(&Value::Object(difference(&bare, original)))
+    };
     let mut overlay = Value::Object(difference(&found, original));
     let is_needed = match is_document {
-        true => restores(&overlay) || leaves_values(&found, original) || own_sidecar(&found) != own_sidecar(original),
+        true => {
+            loses_labels
+                || restores(&overlay)
+                || leaves_values(&found, original)
+                || own_sidecar(&found) != own_sidecar(original)
+        }
         // With a record in the status, `lists::application` keeps the whole present container; without one, only the fields that the
         // overrides name.
         false => overlay != empty() || lists::has_applications(&recorded),

@@ -5,13 +5,15 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 
 use super::super::equal::same;
+use super::others::{BOTH, PORT, annotated, of_mesh};
 use super::{Check, built_in, simple};
 
 const STATUS: &str = "sidecar.istio.io/status";
 const OVERRIDES: &str = "proxy.istio.io/overrides";
 
 pub(super) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 5] = [
+        ("what the author of a proxyless pod wrote stays", proxyless),
         ("a record that no injection writes is refused", damaged),
         ("a record that names all applications is refused", all_applications),
         ("a container that a record takes away is named", taken),
@@ -86,6 +88,49 @@ fn taken() -> Result<(), Failed> {
         ["container \"second\"", "container \"setup\""] => Ok(()),
         _ => Err(format!("{:?}", injected.warnings).into()),
     }
+}
+
+/// Checks that labels and metrics of a pod without a proxy stay, also where they are as an injection writes them.
+fn proxyless() -> Result<(), Failed> {
+    let labels = [
+        json!({}),
+        json!({"service.istio.io/canonical-name": "web"}),
+        json!({"service.istio.io/canonical-name": "web", "service.istio.io/canonical-revision": "latest", "topology.istio.io/network": "n"}),
+    ];
+    let metrics = [
+        json!({}),
+        json!({"prometheus.io/scrape": "true", "prometheus.io/path": "/stats/prometheus"}),
+        json!({"prometheus.io/scrape": "true", "prometheus.io/path": "/own", "prometheus.io/port": "9090"}),
+        json!({"prometheus.io/scrape": "true", "prometheus.io/path": "/stats/prometheus", "prometheus.io/port": "15020"}),
+    ];
+    for port in
+        [json!({}), json!({"defaultConfig": {"statusPort": 0}}), json!({"defaultConfig": {"statusPort": 15099}})]
+    {
+        let injection = of_mesh(&port, false)?;
+        for (own, annotations) in labels.iter().flat_map(|own| metrics.iter().map(move |metrics| (own, metrics))) {
+            for status_port in [None, Some("0"), Some("15098")] {
+                let mut pod = annotated(annotations);
+                (pod["metadata"]["name"], pod["metadata"]["labels"]) = ("web".into(), own.clone());
+                pod["metadata"]["annotations"]["inject.istio.io/templates"] = "grpc-simple".into();
+                if let Some(port) = status_port {
+                    pod["metadata"]["annotations"][PORT] = port.into();
+                }
+                for by in BOTH {
+                    // An agent does not scrape the default status port of another one.
+                    let Ok(once) = by.inject(&injection, &pod) else { continue };
+                    let twice = by.inject(&injection, &once)?;
+                    same(&once, &twice).map_err(|failed| {
+                        Failed::from(format!(
+                            "{by:?}, {}, {pod}: {}",
+                            injection.name,
+                            failed.message().unwrap_or_default()
+                        ))
+                    })?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn sidecar_alone() -> Result<(), Failed> {

@@ -11,6 +11,7 @@ use crate::inject::istio::status;
 use crate::inject::istio::subject::Subject;
 use crate::inject::istio::{Error, values};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
+use crate::inject::typed::Struct;
 use crate::inject::yaml;
 
 /// The fields of a pod with numbers or booleans. In all other fields, a number is converted to text.
@@ -116,6 +117,7 @@ pub(super) fn render(
         parts.redirect = redirect;
     }
     parts.dns_config = rendered.shift_remove("dnsConfig").filter(|config| !config.is_null()).map(typed);
+    parts.check()?;
     for container in parts.init_containers.iter_mut().chain(&mut parts.containers) {
         values::check_image(container, &missing)?;
         pod::object(container).entry("resources").or_insert_with(|| json!({}));
@@ -127,6 +129,18 @@ pub(super) fn render(
 }
 
 impl Parts {
+    /// Checks that the fields are those of a pod's spec.
+    ///
+    /// # Errors
+    /// A field is not of its type; the API server would refuse the pod.
+    fn check(&self) -> Result<(), Error> {
+        let lists = self.lists().into_iter().map(|(which, items)| (which.to_owned(), Value::from(items)));
+        let dns = self.dns_config.iter().map(|config| ("dnsConfig".to_owned(), config.clone()));
+        let spec: Map<String, Value> = lists.chain(dns).collect();
+        let of_spec = Struct::named("core.PodSpec").map_or(Ok(()), |of| of.check(&Value::Object(spec)));
+        of_spec.map_err(|error| Error::Type(error.to_string()))
+    }
+
     /// The container of the proxy.
     pub(super) fn sidecar(&mut self) -> Option<&mut Value> {
         self.containers.iter_mut().find(|c| pod::name(c) == container::PROXY)

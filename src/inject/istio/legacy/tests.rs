@@ -140,6 +140,29 @@ fn document_by(injector: &Injector, mut pod: Value) -> Value {
     }
 }
 
+#[test]
+fn a_field_that_is_not_of_its_type_is_refused() {
+    let refused = |template: &str| match legacy(template, "").review(&Request::new(&pod(), "shop")) {
+        Err(error) => error.to_string(),
+        Ok(_) => format!("{template} is injected"),
+    };
+    for (template, text) in [
+        (
+            "containers: [{name: istio-proxy, image: p, ports: {a: b}}]",
+            "containers[0].ports: expected a list, got a map",
+        ),
+        (
+            "containers: [{name: istio-proxy, image: p, securityContext: {runAsUser: proxy}}]",
+            "containers[0].securityContext.runAsUser: expected an integer of 64 bits, got \"proxy\"",
+        ),
+        ("dnsConfig: {searches: a.b}", "dnsConfig.searches: expected a list, got \"a.b\""),
+        ("volumes: [{name: v, emptyDir: true}]", "volumes[0].emptyDir: expected a map, got "),
+    ] {
+        let expected = format!("the output of the template has invalid types: {text}");
+        assert!(refused(template).starts_with(&expected), "{}", refused(template));
+    }
+}
+
 /// A template of Istio 1.7 that writes beside the containers and volumes.
 const BESIDE: &str = "containers: [{name: istio-proxy, image: 'p:1', args: [proxy, sidecar]}]\npodRedirectAnnot: \
                       {sidecar.istio.io/interceptionMode: TPROXY, traffic.sidecar.istio.io/includeOutboundIPRanges: \

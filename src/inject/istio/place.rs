@@ -39,7 +39,8 @@ fn other(place: &str) -> &'static str {
 }
 
 /// Moves the sidecar of a pod, or of an overlay, to the end of the list `place`. Among the containers, a sidecar has no
-/// `restartPolicy`, which the API server would refuse.
+/// `restartPolicy`, which the API server would refuse. An item whose directive replaces its list stays: it says nothing of
+/// the other list.
 pub(super) fn move_to(pod: &mut Value, place: &str) {
     if !is_elsewhere(pod, place) {
         return;
@@ -47,8 +48,8 @@ pub(super) fn move_to(pod: &mut Value, place: &str) {
     let other = other(place);
     let spec = pod::spec_mut(pod);
     let list = std::mem::take(pod::list_mut(spec, other));
-    let (mut sidecars, rest): (Vec<Value>, Vec<Value>) =
-        list.into_iter().partition(|item| pod::name(item) == container::PROXY);
+    let is_sidecar = |item: &Value| pod::name(item) == container::PROXY && pod::text(item, "$patch") != "replace";
+    let (mut sidecars, rest): (Vec<Value>, Vec<Value>) = list.into_iter().partition(is_sidecar);
     // Each pod has a list of containers, and few have one of init containers.
     if rest.is_empty() && other == INIT_CONTAINERS {
         pod::object(spec).shift_remove(other);
@@ -58,7 +59,9 @@ pub(super) fn move_to(pod: &mut Value, place: &str) {
     if place == CONTAINERS {
         sidecars.iter_mut().for_each(|sidecar| drop(pod::object(sidecar).shift_remove("restartPolicy")));
     }
-    pod::list_mut(spec, place).extend(sidecars);
+    if !sidecars.is_empty() {
+        pod::list_mut(spec, place).extend(sidecars);
+    }
 }
 
 #[cfg(test)]
@@ -90,6 +93,15 @@ mod tests {
         ] {
             assert_eq!(of(&overlays.iter().collect::<Vec<_>>(), pod, native), place, "{overlays:?} {pod}");
         }
+    }
+
+    #[test]
+    fn an_item_that_replaces_its_list_stays_there() {
+        let item = json!({"name": "istio-proxy", "image": "p", "$patch": "replace"});
+        let mut overlay = json!({"spec": {"containers": [item]}});
+        let unchanged = overlay.clone();
+        move_to(&mut overlay, INIT_CONTAINERS);
+        assert_eq!(overlay, unchanged);
     }
 
     #[test]

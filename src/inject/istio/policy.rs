@@ -157,12 +157,18 @@ pub(super) fn unfit(spec: &Value) -> Option<Reason> {
     is_for_windows(spec).then_some(Reason::Windows)
 }
 
-/// Whether a pod's operating system, its node selector or its required node affinity is Windows.
+/// The labels of nodes with their operating system.
+const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
+/// The label that the kubelet sets on Windows nodes only.
+const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
+
+/// Whether a pod's operating system, its node selector or its required node affinity is Windows. `windowsOptions` do not tell: a
+/// pod with them may run on Linux, where they have no effect.
 fn is_for_windows(spec: &Value) -> bool {
     let is_windows = |field: &str, key: &str| spec.get(field).is_some_and(|field| pod::text(field, key) == "windows");
     is_windows("os", "name")
-        || is_windows("nodeSelector", "kubernetes.io/os")
-        || is_windows("nodeSelector", "beta.kubernetes.io/os")
+        || OS.iter().any(|label| is_windows("nodeSelector", label))
+        || pod::map(spec, "nodeSelector").contains_key(WINDOWS_BUILD)
         || has_affinity_to_windows(spec)
 }
 
@@ -171,11 +177,14 @@ fn has_affinity_to_windows(spec: &Value) -> bool {
     let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
     let terms = spec.pointer(required).map_or(&[][..], |required| pod::list(required, "nodeSelectorTerms"));
     let is_windows = |condition: &Value| {
-        let values = pod::list(condition, "values");
-        matches!(pod::text(condition, "key"), "kubernetes.io/os" | "beta.kubernetes.io/os")
-            && pod::text(condition, "operator") == "In"
-            && !values.is_empty()
-            && values.iter().all(|value| value == "windows")
+        let (key, values) = (pod::text(condition, "key"), pod::list(condition, "values"));
+        match pod::text(condition, "operator") {
+            "In" if OS.contains(&key) => !values.is_empty() && values.iter().all(|value| value == "windows"),
+            // The kubelet runs on two systems.
+            "NotIn" if OS.contains(&key) => values.iter().any(|value| value == "linux"),
+            "In" | "Exists" | "Gt" | "Lt" => key == WINDOWS_BUILD,
+            _ => false,
+        }
     };
     !terms.is_empty() && terms.iter().all(|term| pod::list(term, "matchExpressions").iter().any(is_windows))
 }

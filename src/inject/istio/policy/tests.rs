@@ -153,14 +153,32 @@ fn a_pod_for_windows_gets_no_sidecar_even_on_request() {
 }
 
 #[test]
+fn the_build_of_windows_tells_its_pods_and_options_for_windows_do_not() {
+    let policy = policy(Era::V1_27, Default::Enabled);
+    let reason = |spec: Value| policy.decide(&json!({"spec": spec}), "shop").reason;
+    assert_eq!(reason(json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}})), Reason::Windows);
+    let options = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
+    assert_eq!(
+        reason(json!({"securityContext": options, "containers": [{"securityContext": options}]})),
+        Reason::Policy
+    );
+}
+
+#[test]
 fn an_affinity_that_requires_windows_is_one_for_windows() {
     let term = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": operator, "values": values}]});
+    let build = |operator: &str| json!({"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": operator, "values": ["10.0.20348"]}]});
     for (terms, is_windows) in [
         (json!([term("In", &["windows"])]), true),
         (json!([term("In", &["windows"]), term("In", &["windows"])]), true),
         (json!([term("In", &["windows"]), term("In", &["linux"])]), false),
         (json!([term("In", &["windows", "linux"])]), false),
         (json!([term("NotIn", &["windows"])]), false),
+        (json!([term("NotIn", &["linux"])]), true),
+        (json!([term("NotIn", &["linux"]), term("Exists", &[])]), false),
+        (json!([build("Exists")]), true),
+        (json!([build("DoesNotExist")]), false),
+        (json!([build("In"), term("In", &["windows"])]), true),
         (json!([{}]), false),
         (json!([]), false),
     ] {

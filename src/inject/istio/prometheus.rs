@@ -5,7 +5,7 @@ use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
 use super::Error;
-use crate::contract::annotation;
+use crate::contract::{annotation, port};
 use crate::inject::{gojson, pod};
 use crate::redirect::annotations::parse_bool;
 
@@ -57,9 +57,10 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, ports: Ports, budget: &mut B
     let declined = all_annotated(pod, "scrape").any(|scrape| parse_bool(scrape) == Some(false));
     let wanted = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool).unwrap_or(enabled);
     let status_port = ports.metrics;
-    // A pod whose own status port is its application's metrics port was not injected before: its agent would scrape
-    // itself.
-    let is_final = status_port == ports.configured || pod::annotation(pod, annotation::STATUS).is_some();
+    // A pod whose own status port, by annotation or configuration, is its application's metrics port was not injected before: its
+    // agent would scrape itself. The default port is what authors write for the merged metrics.
+    let is_default = status_port == ports.configured && status_port == port::STATUS;
+    let is_final = is_default || pod::annotation(pod, annotation::STATUS).is_some();
     if declined || !wanted || status_port == 0 || is_final && is_merged(pod, status_port) {
         return Ok(());
     }
@@ -290,6 +291,20 @@ mod tests {
             assert_eq!(merged(&annotations), pod(&annotations), "nothing is merged");
         }
         assert_eq!(env(&merged(&json!({annotation::SCRAPE_TARGETS: "8080:/a,"}))).unwrap().matches("port").count(), 2);
+    }
+
+    #[test]
+    fn a_configured_status_port_that_the_application_has_is_refused_as_an_annotated_one() {
+        for (annotations, port) in [
+            (json!({"prometheus.io/port": "15099"}), 15099),
+            (json!({"prometheus.io/port": "15099", annotation::STATUS_PORT: "15099"}), 15099),
+            (json!({"prometheus.io/port": "15099", annotation::STATUS_PORT: "15099"}), 15020),
+        ] {
+            let error = merge(&mut pod(&annotations), true, port).unwrap_err();
+            assert!(matches!(error, Error::Scraped { .. }), "{annotations}: {error}");
+        }
+        let usual = json!({"prometheus.io/port": "15020"});
+        assert_eq!(merged(&usual), pod(&usual), "the port of merged metrics, as authors write it");
     }
 
     #[test]

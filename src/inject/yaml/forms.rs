@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle};
 
-use super::LIMIT;
+use super::{Error, LIMIT};
 
 /// The words that the library knows in any case.
 const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
@@ -20,15 +20,24 @@ const PARSED: usize = 16 << 20;
 
 /// Returns the text with the scalars as Go reads them: words in other forms than lower-case, upper-case and capitalized are
 /// text, and underscores in a number have no meaning.
-pub(super) fn of_scalars(text: &str) -> Cow<'_, str> {
+///
+/// # Errors
+/// A word has the tag of another type.
+pub(super) fn of_scalars(text: &str) -> Result<Cow<'_, str>, Error> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
     if !text.split(|c| !is_part(c)).any(|part| replacement(part).is_some()) {
-        return text.into();
+        return Ok(text.into());
     }
     let (mut written, mut done) = (String::new(), 0);
     for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
-        let Event::Scalar(value, ScalarStyle::Plain, _, None) = &event else { continue };
-        let (Some(at), Some(new)) = (span.start.byte_offset(), replacement(value)) else { continue };
+        let Event::Scalar(value, ScalarStyle::Plain, _, tag) = &event else { continue };
+        let Some(new) = (match tag {
+            None => replacement(value),
+            Some(tag) => tagged(tag.core_suffix(), value)?,
+        }) else {
+            continue;
+        };
+        let Some(at) = span.start.byte_offset() else { continue };
         let end = at + value.len();
         if text.get(at..end) == Some(value) && at >= done {
             written.push_str(&text[done..at]);
@@ -37,7 +46,20 @@ pub(super) fn of_scalars(text: &str) -> Cow<'_, str> {
         }
     }
     written.push_str(&text[done..]);
-    written.into()
+    Ok(written.into())
+}
+
+/// Returns the text in the place of a scalar with a tag of the core schema; see [`replacement`].
+///
+/// # Errors
+/// The library takes the scalar for one of this type, and Go takes it for text.
+fn tagged(tag: Option<&str>, scalar: &str) -> Result<Option<String>, Error> {
+    let Some(new) = replacement(scalar) else { return Ok(None) };
+    match tag {
+        Some("int" | "float") => Ok(Some(new).filter(|new| !new.starts_with('\''))),
+        Some(tag @ ("bool" | "null")) => Err(Error::Tagged { scalar: scalar.to_owned(), tag: tag.to_owned() }),
+        _ => Ok(None),
+    }
 }
 
 /// Returns the text in whose place both readers read what Go reads for a plain scalar; `None` for the scalar itself.
@@ -45,12 +67,25 @@ fn replacement(scalar: &str) -> Option<String> {
     let unsigned = scalar.strip_prefix(['+', '-']).unwrap_or(scalar);
     let is_word = WORDS.iter().any(|word| word.eq_ignore_ascii_case(scalar));
     let no_number = NO_NUMBERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unsigned));
-    if is_word && !is_form(scalar) || no_number.is_some_and(|(_, forms)| !forms.contains(&unsigned)) {
+    // Go knows a sign of infinity, and none of what is no number.
+    let is_other =
+        |(name, forms): &(&str, &[&str])| !forms.contains(&unsigned) || *name == ".nan" && unsigned != scalar;
+    if is_word && !is_form(scalar) || no_number.is_some_and(is_other) {
         return Some(format!("'{scalar}'"));
     }
     let plain = scalar.replace('_', "");
-    let is_changed = plain != scalar && unsigned.starts_with(|c: char| c.is_ascii_digit());
-    (is_changed && is_number(&plain)).then_some(plain)
+    let is_signed = unsigned.len() < scalar.len();
+    let may_be = is_signed || unsigned.starts_with(|c: char| c.is_ascii_digit()) || is_separated(scalar);
+    let is_digit =
+        plain.strip_prefix(['+', '-']).unwrap_or(&plain).starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    (plain != scalar && may_be && is_digit && is_number(&plain)).then_some(plain)
+}
+
+/// Whether each underscore of a scalar is between two digits.
+fn is_separated(scalar: &str) -> bool {
+    let is_digit = |part: Option<u8>| part.is_some_and(|byte| byte.is_ascii_digit());
+    let mut pairs = scalar.split('_').zip(scalar.split('_').skip(1));
+    pairs.all(|(before, after)| is_digit(before.bytes().last()) && is_digit(after.bytes().next()))
 }
 
 /// Whether a word is lower-case, upper-case or capitalized.
@@ -232,6 +267,18 @@ mod tests {
             ("N", json!(false)),
             ("TRUE", json!(true)),
             ("1:30", json!("1:30")),
+            (".1_0", json!(0.1)),
+            (".5_", json!(".5_")),
+            ("._5", json!("._5")),
+            ("-_1", json!(-1)),
+            ("+_1.5e3", json!(1500.0)),
+            ("-._5", json!(-0.5)),
+            ("-_0x1", json!(-1)),
+            ("-__", json!("-__")),
+            ("-_a", json!("-_a")),
+            ("+_-1", json!("+_-1")),
+            ("-.nan", json!("-.nan")),
+            ("+.NaN", json!("+.NaN")),
         ] {
             // The second document has an anchor, which only the library reads.
             let documents = [
@@ -248,6 +295,37 @@ mod tests {
             Some(json!({"a": "nULL", "b": "it: nULL", "c": "nULL\n"}))
         );
         assert_eq!(of("? nULL\n: 1_\n"), Some(json!({"nULL": 1})));
+    }
+
+    #[test]
+    fn a_tagged_scalar_is_of_the_type_that_go_reads() {
+        for (scalar, value) in [
+            ("!!int 1_", Some(json!(1))),
+            ("!!int 0x_1", Some(json!(1))),
+            ("!!float 1_", Some(json!(1.0))),
+            ("!!int 1_a", None),
+            ("!!str 1_", Some(json!("1_"))),
+            ("!foo 1_", Some(json!("1_"))),
+            ("!!bool yes", Some(json!(true))),
+            ("!!bool yES", None),
+            ("!!null Null", Some(json!(null))),
+            ("!!null nULL", None),
+            ("!!str nULL", Some(json!("nULL"))),
+        ] {
+            assert_eq!(of(&format!("a: {scalar}\n")).map(|mut document| document["a"].take()), value, "{scalar}");
+        }
+        let error = yaml::value("a: !!bool yES\n").unwrap_err().to_string();
+        assert_eq!(error, "\"yES\" is no bool, which its tag says");
+    }
+
+    #[test]
+    fn a_next_line_of_unicode_is_a_line_break() {
+        assert_eq!(
+            of("a: 'x\u{85}y'\u{85}b: c # d\u{85}e: |\n  x\u{85}  y\n"),
+            Some(json!({"a": "x y", "b": "c", "e": "x\ny\n"}))
+        );
+        assert_eq!(of("a: \"x\\Ny\""), Some(json!({"a": "x\u{85}y"})));
+        assert_eq!(of("a: x\u{85}b"), None);
     }
 
     #[test]

@@ -20,6 +20,9 @@ use super::{LIMIT, forms, overflow};
 /// The maximum number of members that the merge keys of a document may copy if it is read without a budget.
 const MAX_MERGED: usize = 250_000;
 
+/// The line break of EBCDIC in Unicode.
+const NEXT_LINE: char = '\u{85}';
+
 /// Steps for one event of the library's reader: a scalar, or the start or the end of a map or list. Events that an
 /// alias repeats are charged again.
 const STEPS_PER_EVENT: usize = 8;
@@ -56,6 +59,9 @@ pub enum Error {
     /// A document with repeated keys is too deep.
     #[error("a document with repeated keys is deeper than {0} levels: remove all but the last value of each key")]
     RepeatedKeys(usize),
+    /// A scalar has the tag of another type.
+    #[error("{scalar:?} is no {tag}, which its tag says")]
+    Tagged { scalar: String, tag: String },
     /// Reading the text exceeds the budget.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
@@ -104,9 +110,12 @@ pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Err
     })
 }
 
-/// Calls `read` with the scalars in the forms of Go, and once more for what the library refuses and Go reads: with quotes around
+/// Calls `read` with the line breaks and scalars in the forms of Go, and once more for what the library refuses and Go reads: with quotes around
 /// numbers that no float can hold, or with other indentations of quoted scalars.
 fn with_forms<T>(text: &str, mut read: impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
+    // Go's reader takes U+0085 for a line break.
+    let broken = text.contains(NEXT_LINE).then(|| text.replace(NEXT_LINE, "\n"));
+    let text = broken.as_deref().unwrap_or(text);
     match with_scalars(text, &mut read) {
         Err(Error::Syntax(error)) => match forms::indented(text) {
             Some(indented) => with_scalars(&indented, &mut read),
@@ -117,7 +126,7 @@ fn with_forms<T>(text: &str, mut read: impl FnMut(&str) -> Result<T, Error>) -> 
 }
 
 fn with_scalars<T>(text: &str, read: &mut impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
-    let text = &*forms::of_scalars(text);
+    let text = &*forms::of_scalars(text)?;
     match read(text) {
         Err(Error::Syntax(error)) if is_non_finite(&error) => match overflow::quoted(text) {
             Some(quoted) => read(&quoted),

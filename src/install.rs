@@ -3,13 +3,11 @@
 //! `daemon` calls it. A snapshot of the node gives a plan of file operations; a node is ready if its plan is empty. This
 //! module sends no request to the API server, and changes no byte of a network configuration but its own entry.
 
-pub mod conflist;
 mod directories;
 pub mod files;
 pub mod flags;
 mod identity;
 mod installed;
-mod json;
 mod kubeconfig;
 mod locate;
 #[cfg(test)]

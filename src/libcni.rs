@@ -1,11 +1,14 @@
-//! libcni's cache of attachments: for each, the chain as the runtime read it at ADD, which CRI-O executes again at CHECK and DEL.
+//! libcni's view of a node: network configurations as runtimes decode them, and the cache of attachments.
 //!
-//! Multus caches its delegates in the same way and executes them at each DEL, on any runtime.
+//! The cache has, for each attachment, the chain as the runtime read it at ADD, which CRI-O executes again at CHECK and DEL. Multus
+//! caches its delegates in the same way and executes them at each DEL, on any runtime.
 //!
 //! After a removal an entry that names the plugin would make DEL fail, so the removal edits the entry: neither DEL nor CHECK of the
 //! other plugins needs this one. Source: `libcni/api.go` of `containernetworking/cni` 1.3 (`cachedInfo`).
 #![expect(clippy::disallowed_methods, reason = "edits the runtime's cache")]
 
+pub mod conflist;
+mod json;
 mod multus;
 
 use std::collections::BTreeMap;
@@ -17,10 +20,10 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::contract;
+use conflist::{List, without_delegated};
 
 /// libcni's cache on a node, unless the runtime sets another directory.
 pub const CACHE: &str = "/var/lib/cni";
@@ -29,8 +32,8 @@ const RESULTS: &str = "results";
 /// The directory of Multus' cache in it, unless Multus' `cniDir` names another one.
 const MULTUS: &str = "multus";
 
-/// The number of entries that are read. A node has far fewer attachments.
-const MAX_ENTRIES: usize = 4096;
+/// The number of entries that are read. A node has far fewer attachments, but entries of pods that are gone may be left.
+const MAX_ENTRIES: usize = 65_536;
 /// The size limit of an entry, in bytes: a configuration in base64 and a result.
 const MAX_SIZE: u64 = 4 << 20;
 
@@ -163,29 +166,24 @@ fn attachment(content: &[u8]) -> Option<Naming> {
     Some(Naming { container, without_plugin })
 }
 
-/// The text of a list without the plugin, `Some(None)` if the list has no other plugin; `None` if it does not name the plugin.
+/// The text of a list without the plugin, also in Multus' delegates; `Some(None)` if the list has no other plugin, or libcni would
+/// refuse it; `None` if it does not name the plugin.
 fn without_plugin(list: &[u8]) -> Option<Option<Vec<u8>>> {
-    let mut list: Members = serde_json::from_slice(list).ok()?;
-    let mut plugins: Vec<Box<RawValue>> = serde_json::from_str(list.get("plugins")?.get()).ok()?;
-    let before = plugins.len();
-    plugins.retain(|plugin| !is_plugin(plugin));
-    if plugins.len() == before {
-        return None;
-    }
-    if plugins.is_empty() {
-        return Some(None);
-    }
-    list.insert("plugins".to_owned(), to_raw_value(&plugins).ok()?);
-    Some(serde_json::to_vec(&list).ok())
+    let bare = match List::decode(list) {
+        Ok(decoded) if decoded.entries().next().is_some() => match decoded.without_entry() {
+            Some(bare) => Some(bare),
+            None => return Some(None),
+        },
+        Ok(_) => None,
+        Err(_) => return mentions_plugin(list).then_some(None),
+    };
+    let delegated = without_delegated(bare.as_deref().unwrap_or(list));
+    delegated.or(bare).map(Some)
 }
 
-fn is_plugin(plugin: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    struct Plugin {
-        #[serde(rename = "type")]
-        kind: String,
-    }
-    serde_json::from_str::<Plugin>(plugin.get()).is_ok_and(|plugin| plugin.kind == contract::PLUGIN_NAME)
+/// Whether a text holds the plugin's name, wherever.
+fn mentions_plugin(text: &[u8]) -> bool {
+    text.windows(contract::PLUGIN_NAME.len()).any(|part| part == contract::PLUGIN_NAME.as_bytes())
 }
 
 #[cfg(test)]
@@ -239,11 +237,45 @@ mod tests {
         assert_eq!(fs::read_to_string(cache.path().join("results/k8s-c-eth0")).unwrap(), other);
     }
 
+    /// The entry of a container with this list, and the list after the removal.
+    fn without_the_plugin(list: &[u8]) -> Option<Vec<u8>> {
+        let entry = json!({ "containerId": "a", "config": STANDARD.encode(list) }).to_string();
+        let edited: Value = serde_json::from_slice(&attachment(entry.as_bytes())?.without_plugin?).unwrap();
+        Some(STANDARD.decode(edited["config"].as_str().unwrap()).unwrap())
+    }
+
+    /// Go decodes bytes that are no UTF-8, lone surrogates and duplicate keys, and CRI-O executes such a list.
+    #[test]
+    fn a_list_that_only_go_decodes_loses_the_plugin_and_no_other_byte() {
+        for start in [&b"{\"_c\":\"caf\xe9\","[..], b"{\"c\xe9\":1,", b"{\"\\ud800\":1,", b"{\"x\":1,\"x\":2,"] {
+            let list = |plugins: &[u8]| [start, b"\"name\":\"k8s\",\"plugins\":[", plugins, b"]}"].concat();
+            let before = list(b"{\"type\":\"ptp\",\"_c\":\"\xe9\"}, {\"type\":\"istio-cni\"}");
+            assert_eq!(without_the_plugin(&before), Some(list(b"{\"type\":\"ptp\",\"_c\":\"\xe9\"}")));
+        }
+    }
+
+    #[test]
+    fn the_plugin_is_taken_out_of_the_delegates_of_multus_in_a_chain() {
+        let multus = |plugins: Value, more: &[Value]| {
+            let multus = json!({ "type": "multus", "delegates": [{ "name": "pods", "plugins": plugins }] });
+            let plugins: Vec<Value> = [&[multus], more].concat();
+            json!({ "name": "multus-cni-network", "plugins": plugins }).to_string()
+        };
+        let (ptp, ours) = (json!({ "type": "ptp" }), json!({ "type": "istio-cni" }));
+        let bare = multus(json!([ptp]), &[]);
+        for before in [multus(json!([ptp, ours]), &[]), multus(json!([ptp, ours]), std::slice::from_ref(&ours))] {
+            assert_eq!(without_the_plugin(before.as_bytes()), Some(bare.clone().into_bytes()), "{before}");
+        }
+        assert_eq!(without_the_plugin(bare.as_bytes()), None);
+    }
+
     #[test]
     fn an_entry_that_cannot_be_edited_still_names_the_plugin() {
         let (alone, large) = (entry("a", &["istio-cni"]), " ".repeat(usize::try_from(MAX_SIZE).unwrap() + 1));
-        let cache = cache(&[("alone", &alone), ("large", &large)]);
-        assert_eq!(edit(cache.path(), Edited::All).unwrap(), Cached { edited: 0, naming: 2 });
+        let refused = STANDARD.encode(br#"{"name": 5, "plugins": [{"type": "istio-cni"}]}"#);
+        let refused = json!({ "containerId": "b", "config": refused }).to_string();
+        let cache = cache(&[("alone", &alone), ("large", &large), ("refused", &refused)]);
+        assert_eq!(edit(cache.path(), Edited::All).unwrap(), Cached { edited: 0, naming: 3 });
         assert_eq!(fs::read_to_string(cache.path().join("results/alone")).unwrap(), alone);
     }
 
@@ -256,6 +288,6 @@ mod tests {
         let many = cache(&[]);
         (0..=MAX_ENTRIES).for_each(|index| fs::write(many.path().join(RESULTS).join(index.to_string()), "").unwrap());
         let error = edit(many.path(), Edited::All).unwrap_err().to_string();
-        assert!(error.contains("more than 4096 entries"), "{error}");
+        assert!(error.contains("more than 65536 entries"), "{error}");
     }
 }

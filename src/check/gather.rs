@@ -9,10 +9,10 @@ use std::path::Path;
 use super::kernel;
 use super::node::{Cgroups, Directories, NodeFacts, OtherDirectory, Selinux};
 use crate::contract;
-use crate::install::conflist::is_read;
 use crate::install::plan::pod_network;
 use crate::install::snapshot::Snapshot;
 use crate::install::{Located, Settings};
+use crate::libcni::conflist::is_read;
 use crate::runtime_config;
 
 /// Sockets of container runtimes, relative to the node's root.

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::conflist::is_read;
 use super::directories::{Directories, Place};
 use super::installed::{self, Installed};
 use super::kubeconfig::Account;
@@ -17,6 +16,7 @@ use super::set_aside::SetAside;
 use super::settings::{Entry, Given, KubeconfigSettings, Mode, RESYNC_INTERVAL, Settings};
 use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
 use crate::contract;
+use crate::libcni::conflist::is_read;
 
 /// The content of each file, by path. The names of configuration and plugin directories are numbered: `/net0`, `/bin1`.
 #[derive(Debug, Clone, Default)]

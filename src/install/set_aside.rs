@@ -8,8 +8,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::conflist::is_read;
 use super::read::{access_mode, network_file};
+use crate::libcni::conflist::is_read;
 
 /// What Cilium adds to the names of the files of other programs.
 const OF_CILIUM: &str = ".cilium_bak";

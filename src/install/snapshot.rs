@@ -11,7 +11,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::conflist::{self, is_read};
 use super::directories::Directories;
 use super::identity::NoAccount;
 use super::installed::{self, Illegible, Installed};
@@ -25,6 +24,7 @@ use super::set_aside::{self, SetAside};
 use super::settings::{Mode, Settings};
 use super::temporary::is_stale;
 use crate::contract;
+use crate::libcni::conflist::{self, is_read};
 
 /// The number of bytes of two binaries that are compared at a time.
 const CHUNK: usize = 64 << 10;

@@ -7,7 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Members, Naming, is_plugin, without_plugin};
+use super::conflist::Single;
+use super::{Members, Naming, without_plugin};
+use crate::contract;
 
 /// The member with the configuration of one plugin.
 const SINGLE: &str = "Conf";
@@ -33,7 +35,8 @@ fn names_plugin(delegate: &Members) -> bool {
 
 /// Whether a delegate is the plugin itself, as a network of its own.
 fn is_single(delegate: &Members) -> bool {
-    delegate.get(SINGLE).is_some_and(|plugin| is_plugin(plugin))
+    let single = delegate.get(SINGLE).and_then(|plugin| Single::decode(plugin.get().as_bytes()).ok());
+    single.is_some_and(|single| single.kind() == contract::PLUGIN_NAME)
 }
 
 fn text(delegate: &Members) -> Option<Vec<u8>> {

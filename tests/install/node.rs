@@ -5,13 +5,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use istio_cni::install::Settings;
 use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Plan};
 use istio_cni::install::record;
 use istio_cni::install::server::Server;
 use istio_cni::install::settings::{Asked, Entry, Given, KubeconfigSettings, Mode};
 use istio_cni::install::snapshot::Snapshot;
-use istio_cni::install::{Settings, conflist};
+use istio_cni::libcni::conflist;
 use test_support::program::built;
 
 /// The plugins of other projects that the network configurations in tests name. Each test node has them.

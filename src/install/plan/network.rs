@@ -8,11 +8,11 @@ use super::select::{
     Node, Primary, bare, conflist_name, delegates_name_plugin, list_with_entry, names_the_plugin, reads, replaced,
 };
 use super::{Obstacle, Plan, Reason, Step, remove};
-use crate::install::conflist::{Delegate, List, Network, delegated_network, is_read, same_value};
 use crate::install::operation::{Operation, Source};
 use crate::install::record::{self, Original};
 use crate::install::settings::{Mode, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot};
+use crate::libcni::conflist::{Delegate, List, Network, delegated_network, is_read, same_value};
 
 /// Adds the steps after which the node's network names the plugin.
 pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {

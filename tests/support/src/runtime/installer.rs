@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use istio_cni::contract;
-use istio_cni::install::conflist;
+use istio_cni::libcni::conflist;
 use nix::sys::signal::{Signal, kill};
 
 use super::conflist::AGENT_NAMESPACE;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::contract;
-use crate::install::json::{Document, Value};
+use crate::libcni::json::{Document, Value};
 
 /// The type of the plugin that calls Multus' daemon.
 const SHIM: &str = "multus-shim";

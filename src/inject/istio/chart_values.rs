@@ -10,14 +10,30 @@ use super::unused;
 use crate::inject::pod;
 use crate::pod::selector::LabelSelector;
 
-/// The values of the charts, with the name and the check of their type. Nothing, and an empty text, list or map, sets none of them.
-const TYPES: [(&str, &str, fn(&Value) -> bool); 6] = [
-    ("sidecarInjectorWebhook.templates", "a map of texts", |value| is_map(value, Value::is_string)),
-    ("sidecarInjectorWebhook.defaultTemplates", "a list of names", |value| is_list(value, Value::is_string)),
-    ("sidecarInjectorWebhook.neverInjectSelector", "a list of selectors", |value| is_list(value, Value::is_object)),
-    ("sidecarInjectorWebhook.alwaysInjectSelector", "a list of selectors", |value| is_list(value, Value::is_object)),
-    ("sidecarInjectorWebhook.injectedAnnotations", "a map of texts", |value| is_map(value, Value::is_string)),
-    ("global.proxy.autoInject", "\"enabled\" or \"disabled\"", |value| value == "enabled" || value == "disabled"),
+/// A value of the charts.
+struct Typed {
+    path: &'static str,
+    /// The name of its type.
+    expected: &'static str,
+    is_expected: fn(&Value) -> bool,
+}
+
+const fn typed(path: &'static str, expected: &'static str, is_expected: fn(&Value) -> bool) -> Typed {
+    Typed { path, expected, is_expected }
+}
+
+/// The values with a type that is checked. Nothing, and an empty text, list or map, sets none of them.
+const TYPES: [Typed; 6] = [
+    typed("sidecarInjectorWebhook.templates", "a map of texts", |value| is_map(value, Value::is_string)),
+    typed("sidecarInjectorWebhook.defaultTemplates", "a list of names", |value| is_list(value, Value::is_string)),
+    typed("sidecarInjectorWebhook.neverInjectSelector", "a list of selectors", |value| {
+        is_list(value, Value::is_object)
+    }),
+    typed("sidecarInjectorWebhook.alwaysInjectSelector", "a list of selectors", |value| {
+        is_list(value, Value::is_object)
+    }),
+    typed("sidecarInjectorWebhook.injectedAnnotations", "a map of texts", |value| is_map(value, Value::is_string)),
+    typed("global.proxy.autoInject", "\"enabled\" or \"disabled\"", |value| value == "enabled" || value == "disabled"),
 ];
 
 fn is_map(value: &Value, is_expected: fn(&Value) -> bool) -> bool {
@@ -43,7 +59,7 @@ pub(super) fn warnings(settings: &Settings, values: &Value) -> impl Iterator<Ite
     let is_legacy = matches!(settings.program, Program::Legacy(_));
     let unfollowed = unfollowed(settings, values);
     let types = TYPES.iter().filter(move |_| !is_legacy);
-    let mistyped = types.filter_map(move |(path, expected, is_expected)| {
+    let mistyped = types.filter_map(move |Typed { path, expected, is_expected }| {
         let value = path.split('.').try_fold(values, |value, key| value.get(key))?;
         let is_mistyped = !is_empty(value) && !is_expected(value);
         is_mistyped.then(|| format!("value {path} is not {expected}, which Istio's charts expect"))

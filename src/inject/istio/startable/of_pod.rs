@@ -110,10 +110,11 @@ fn policies(spec: Change<'_>) -> Result<(), Unstartable> {
 fn host(spec: Change<'_>) -> Result<(), Unstartable> {
     let is_true = |key: &str| spec.merged.get(key) == Some(&Value::Bool(true));
     let own_users = spec.merged.get("hostUsers") == Some(&Value::Bool(false));
+    let excluded = own_users && (is_true("hostPID") || is_true("hostIPC"));
+    let shared = is_true("shareProcessNamespace") && is_true("hostPID");
     for key in ["hostPID", "hostIPC", "hostUsers", "shareProcessNamespace"] {
-        let excluded = own_users && (is_true("hostPID") || is_true("hostIPC"));
-        let shared = is_true("shareProcessNamespace") && is_true("hostPID");
-        let is_valid = |_: &Value| !excluded && !(shared && key != "hostIPC" && key != "hostUsers");
+        let is_of_shared = matches!(key, "hostPID" | "shareProcessNamespace");
+        let is_valid = |_: &Value| !(excluded || shared && is_of_shared);
         let allowed = "one that hostPID, hostIPC, hostUsers and shareProcessNamespace allow together";
         spec.require(key, key, (&is_valid, allowed))?;
     }

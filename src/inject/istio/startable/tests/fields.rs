@@ -56,6 +56,15 @@ fn a_field_of_the_pod_that_the_api_server_refuses_is_named() {
         (json!({"imagePullSecrets": [{"nam": "s"}]}), "imagePullSecrets null"),
         (json!({"nodeSelector": {"a b": "c"}}), "nodeSelector \"a b\", which must be the name of a label"),
         (json!({"nodeSelector": {"a": "c d"}}), "nodeSelector.a \"c d\""),
+    ] {
+        let found = of_spec(&fields);
+        assert!(found.contains(expected), "{fields}: {found}");
+    }
+}
+
+#[test]
+fn a_field_of_scheduling_that_the_api_server_refuses_is_named() {
+    for (fields, expected) in [
         (json!({"tolerations": [{"key": "a", "operator": "equal"}]}), "tolerations.operator \"equal\", which must be"),
         (json!({"tolerations": [{"operator": "Equal"}]}), "must be Exists for a toleration without a key"),
         (json!({"tolerations": [{"key": "a b"}]}), "tolerations.key \"a b\""),

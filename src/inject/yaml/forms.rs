@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle};
 
-use super::{Error, LIMIT};
+use super::LIMIT;
 
 /// The words that the library knows in any case.
 const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
@@ -18,12 +18,20 @@ const PASSES: usize = 256;
 /// The number of bytes that are parsed for it.
 const PARSED: usize = 16 << 20;
 
+/// A scalar has the tag of another type.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{scalar:?} is no {tag}, which its tag says")]
+pub struct Tagged {
+    scalar: String,
+    tag: String,
+}
+
 /// Returns the text with the scalars as Go reads them: words in other forms than lower-case, upper-case and capitalized are
 /// text, and underscores in a number have no meaning.
 ///
 /// # Errors
 /// A word has the tag of another type.
-pub(super) fn of_scalars(text: &str) -> Result<Cow<'_, str>, Error> {
+pub(super) fn of_scalars(text: &str) -> Result<Cow<'_, str>, Tagged> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
     if !text.split(|c| !is_part(c)).any(|part| replacement(part).is_some()) {
         return Ok(text.into());
@@ -53,11 +61,11 @@ pub(super) fn of_scalars(text: &str) -> Result<Cow<'_, str>, Error> {
 ///
 /// # Errors
 /// The library takes the scalar for one of this type, and Go takes it for text.
-fn tagged(tag: Option<&str>, scalar: &str) -> Result<Option<String>, Error> {
+fn tagged(tag: Option<&str>, scalar: &str) -> Result<Option<String>, Tagged> {
     let Some(new) = replacement(scalar) else { return Ok(None) };
     match tag {
         Some("int" | "float") => Ok(Some(new).filter(|new| !new.starts_with('\''))),
-        Some(tag @ ("bool" | "null")) => Err(Error::Tagged { scalar: scalar.to_owned(), tag: tag.to_owned() }),
+        Some(tag @ ("bool" | "null")) => Err(Tagged { scalar: scalar.to_owned(), tag: tag.to_owned() }),
         _ => Ok(None),
     }
 }

@@ -60,8 +60,8 @@ pub enum Error {
     #[error("a document with repeated keys is deeper than {0} levels: remove all but the last value of each key")]
     RepeatedKeys(usize),
     /// A scalar has the tag of another type.
-    #[error("{scalar:?} is no {tag}, which its tag says")]
-    Tagged { scalar: String, tag: String },
+    #[error(transparent)]
+    Tagged(#[from] forms::Tagged),
     /// Reading the text exceeds the budget.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),

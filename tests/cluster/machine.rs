@@ -30,7 +30,8 @@ fn first() -> Result<[&'static str; 3]> {
     Ok(["etcd", runtime.component(), "kube-apiserver"])
 }
 
-/// Reboots the node. Returns the time at which its kubelet was started, which is after the API server responded.
+/// Reboots the node. Returns the time at which its kubelet was started, which is after the API server and the
+/// container runtime responded.
 pub(crate) fn reboot(cluster: &Cluster) -> Result<Instant> {
     let cleared = cut_power(cluster).and_then(|()| clear(cluster));
     fs::write(BOOT_ID, fs::read("/proc/sys/kernel/random/uuid")?)?;
@@ -43,9 +44,9 @@ pub(crate) fn reboot(cluster: &Cluster) -> Result<Instant> {
 fn start(cluster: &Cluster) -> Result<Instant> {
     boot(&first()?)?;
     cluster.until("the API server responds", |cluster| cluster.get("/version"))?;
-    boot(&THEN)?;
-    let booted = Instant::now();
     cluster.until("the container runtime responds", |cluster| cluster.cri.version())?;
+    let booted = Instant::now();
+    boot(&THEN)?;
     Ok(booted)
 }
 

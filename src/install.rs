@@ -4,6 +4,7 @@
 //! module sends no request to the API server, and changes no byte of a network configuration but its own entry.
 
 mod directories;
+mod executable;
 pub mod files;
 pub mod flags;
 mod identity;

@@ -54,6 +54,7 @@ pub struct Step {
 pub enum Reason {
     /// A temporary is stale.
     Stale,
+    /// A program is missing, or what has its name cannot be executed.
     BinaryMissing,
     BinaryDiffers,
     KubeconfigMissing,
@@ -248,11 +249,14 @@ fn has_kubeconfig(snapshot: &Snapshot) -> bool {
     snapshot.kubeconfig.is_some() || (snapshot.account.is_ok() && snapshot.server.endpoint.is_some())
 }
 
-/// Whether an earlier agent has installed the plugin: its binary is on the node, or a chain names it. On such a node,
+/// Whether an earlier agent has installed the plugin: its binary is on the node and can be executed, or a chain names it. On such a node,
 /// chains get the entry even if no kubeconfig exists, as after a reboot: the plugin then queries the agent, and an ADD
 /// without a response fails, whereas pods would start without redirection if the entry were missing.
 fn was_installed(snapshot: &Snapshot) -> bool {
-    let is_installed = |binary: &Binary| binary.name == contract::PLUGIN_NAME && binary.state != BinaryState::Missing;
+    let is_installed = |binary: &Binary| {
+        let exists = matches!(binary.state, BinaryState::Same | BinaryState::Different);
+        exists && binary.name == contract::PLUGIN_NAME
+    };
     (!snapshot.has_stub() && snapshot.binaries.iter().flatten().any(is_installed))
         || snapshot.networks.iter().flatten().any(select::names_the_plugin)
 }
@@ -270,7 +274,7 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, can_
     for binary in binaries.iter().filter(|_| can_start_pods) {
         let reason = match binary.state {
             BinaryState::Same => continue,
-            BinaryState::Missing => Reason::BinaryMissing,
+            BinaryState::Missing | BinaryState::Unusable => Reason::BinaryMissing,
             BinaryState::Different => Reason::BinaryDiffers,
         };
         let (from, to) = (settings.bin_source.join(&binary.name), settings.bin_dir.join(&binary.name));

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::directories::Directories;
+use super::executable;
 use super::identity::NoAccount;
 use super::installed::{self, Illegible, Installed};
 use super::kubeconfig::Account;
@@ -93,6 +94,9 @@ pub struct Binary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinaryState {
     Missing,
+    /// The file cannot be executed, such as a directory, or a part of a program.
+    Unusable,
+    /// Another version.
     Different,
     Same,
 }
@@ -289,9 +293,8 @@ fn binaries(settings: &Settings, compared: &mut CompareCache) -> Result<Vec<Bina
         }
         let installed = settings.bin_dir.join(name);
         let mode = access_mode(&path).map_err(unread(&path))?;
-        let state = match compared.are_same(&path, &installed, mode) {
-            Ok(true) => BinaryState::Same,
-            Ok(false) => BinaryState::Different,
+        let state = match compared.state(&path, &installed, mode) {
+            Ok(state) => state,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BinaryState::Missing,
             Err(error) => return Err(unread(&installed)(error)),
         };
@@ -305,6 +308,15 @@ fn binaries(settings: &Settings, compared: &mut CompareCache) -> Result<Vec<Bina
 }
 
 impl CompareCache {
+    /// The state of the existing file `installed`.
+    fn state(&mut self, source: &Path, installed: &Path, mode: u32) -> io::Result<BinaryState> {
+        if self.are_same(source, installed, mode)? {
+            return Ok(BinaryState::Same);
+        }
+        let may_run = executable::may_run(installed, source)?;
+        Ok(if may_run { BinaryState::Different } else { BinaryState::Unusable })
+    }
+
     /// Whether `installed` has the bytes of `source`, and these permission bits.
     fn are_same(&mut self, source: &Path, installed: &Path, mode: u32) -> io::Result<bool> {
         if !fs::metadata(installed)?.is_file() {

@@ -8,8 +8,12 @@ use istio_cni::install::settings::Mode;
 
 use super::node::{CONF, LIST, Node, PLUGIN, has_entry, install, program};
 
-/// The content of an earlier release's plugin.
-const OLDER: &[u8] = &[0x7e; 90_000];
+/// The content of an earlier release's plugin, which begins like [`PLUGIN`].
+const OLDER: &[u8] = &{
+    let mut older = [0x7e; 90_000];
+    older.first_chunk_mut::<4>().unwrap().copy_from_slice(&[0x7f; 4]);
+    older
+};
 
 /// Runs the installer and kills it before step `number`. Returns whether the installer finished before that step.
 fn run(node: &Node, what: &str, mode: &str, number: usize) -> bool {

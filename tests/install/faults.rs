@@ -18,17 +18,17 @@ use super::reconcile::{Installer, until};
 use test_support::DEADLINE;
 use test_support::program::as_user;
 
-struct SmallFilesystem(PathBuf);
+pub(crate) struct SmallFilesystem(PathBuf);
 
 impl SmallFilesystem {
-    fn mount(path: PathBuf, size: &str) -> Self {
+    pub(crate) fn mount(path: PathBuf, size: &str) -> Self {
         let options = format!("size={size}");
         mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
             .unwrap_or_else(|error| panic!("cannot mount {}: {error}", path.display()));
         Self(path)
     }
 
-    fn make_read_only(&self) {
+    pub(crate) fn make_read_only(&self) {
         mount(None::<&str>, &self.0, None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, None::<&str>).unwrap();
     }
 }

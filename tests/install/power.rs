@@ -27,8 +27,8 @@ use super::node::{has_entry, install};
 use disk::{Disk, Image, Version, read, restore};
 
 const SINGLE: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"type\": \"ptp\"}\n";
-/// The content of an earlier release's plugin.
-const OLDER: [u8; 900] = [0x7e; 900];
+/// The content of an earlier release's plugin, which begins like the image's.
+const OLDER: [u8; 900] = [0x7f; 900];
 
 #[derive(clap::Parser)]
 struct Cli {

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use clap::Parser as _;
 use istio_cni::install::Flags;
 use istio_cni::install::server::Server;
 
-use super::node::{LIST, Node, PLUGIN, install};
+use super::faults::SmallFilesystem;
+use super::node::{LIST, Node, PLUGIN, has_entry, install};
+use super::reconcile::Installer;
 
 #[derive(clap::Parser)]
 struct Program {
@@ -45,6 +48,40 @@ fn an_older_program_is_replaced_and_others_stay() {
     });
     assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
     assert_eq!(node.read("bin/bridge"), "another program");
+}
+
+/// No pod starts with a chain that names a plugin that cannot be executed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_gets_no_entry_while_a_directory_has_the_plugins_name() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    fs::create_dir_all(node.path("bin/istio-cni/x")).unwrap();
+    let mut installer = Installer::start(node.chained());
+    installer.waits_for("remove this directory").await;
+    assert_eq!(node.read("net/10-net.conflist"), LIST);
+    fs::remove_dir_all(node.path("bin/istio-cni")).unwrap();
+    installer.ready().await;
+    installer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "mounts a file system, which requires root"]
+async fn a_chain_gets_an_entry_if_the_plugin_that_cannot_be_replaced_can_be_executed() {
+    for (content, mode, expected) in
+        [(PLUGIN, 0o644, false), (b"", 0o755, false), (b"text", 0o755, false), (&PLUGIN[..900], 0o755, true)]
+    {
+        let node = Node::new();
+        node.network("10-net.conflist", LIST);
+        let filesystem = SmallFilesystem::mount(node.path("bin"), "1m");
+        fs::write(node.path("bin/ptp"), "").unwrap();
+        fs::write(node.path("bin/istio-cni"), content).unwrap();
+        fs::set_permissions(node.path("bin/istio-cni"), fs::Permissions::from_mode(mode)).unwrap();
+        filesystem.make_read_only();
+        let mut installer = Installer::start(node.chained());
+        installer.waits_for("Read-only file system").await;
+        assert_eq!(has_entry(&node.path("net/10-net.conflist")), expected, "{} bytes, mode {mode:o}", content.len());
+        installer.stop().await;
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Version {
     }
 
     /// Returns the version with this text.
-    pub(super) fn find(text: &str) -> Option<Self> {
+    pub fn find(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }
 }

@@ -23,6 +23,7 @@ use super::server::Unresolved;
 use super::set_aside::SetAside;
 use super::settings::Settings;
 use super::snapshot::{Binary, BinaryState, Snapshot};
+use crate::cni::Version;
 use crate::contract;
 
 /// File operations in their order, and the obstacles to further ones.
@@ -136,6 +137,12 @@ pub enum Obstacle {
         /// The types of the other plugins.
         missing: Vec<String>,
     },
+    /// The plugin does not know the network's version, so the runtime would refuse the network, or each ADD, because of it.
+    #[error(
+        "the network of {} has the version {version:?} of CNI, which {} does not support, so no pod would start with it: set \
+         cniVersion to one of {}", network.display(), contract::PLUGIN_NAME, supported_versions()
+    )]
+    Version { network: PathBuf, version: String },
     /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
     #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
@@ -175,6 +182,11 @@ pub enum Obstacle {
         /// The file that this program writes.
         owned: PathBuf,
     },
+}
+
+/// The versions of CNI that the plugin supports.
+fn supported_versions() -> String {
+    Version::ALL.map(Version::as_str).join(", ")
 }
 
 fn list_present(present: &[String]) -> String {

@@ -73,6 +73,7 @@ pub enum Network<'a> {
 pub struct List<'a> {
     bytes: &'a [u8],
     name: String,
+    version: String,
     array: Range<usize>,
     plugins: Vec<Plugin>,
 }
@@ -124,6 +125,14 @@ impl<'a> Network<'a> {
         }
     }
 
+    /// The version of the specification that the runtime gives to the network's plugins, as a list; an empty one means 0.1.0.
+    pub fn version(&self) -> &str {
+        match self {
+            Self::List(list) => &list.version,
+            Self::Single(single) => single.version.as_deref().unwrap_or(DEFAULT_VERSION),
+        }
+    }
+
     /// Returns the types of the network's plugins, without `istio-cni`.
     pub fn other_plugins(&self) -> Vec<&str> {
         let kinds = match self {
@@ -168,7 +177,7 @@ impl<'a> List<'a> {
         if plugins.is_empty() {
             return Err(Invalid::NoPlugins);
         }
-        Ok(Self { bytes, name, array: array.range(), plugins })
+        Ok(Self { bytes, name, version: decode::version(&fields), array: array.range(), plugins })
     }
 
     /// The network's name.

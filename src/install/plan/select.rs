@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Obstacle;
+use crate::cni::Version;
 use crate::contract;
 use crate::install::operation::Operation;
 use crate::install::read::Unread;
@@ -77,13 +78,13 @@ impl<'a> Node<'a> {
             Some(name) => self.named(name)?,
             None => self.behind_shim(self.first(None)?)?,
         };
-        self.searched(primary)
+        self.supported(primary)
     }
 
     /// Selects the file to copy, which is not the file `except`.
     pub(super) fn copied(&self, named: Option<&str>, except: &str) -> Result<Primary<'a>, Obstacle> {
         let primary = named.map_or_else(|| self.first(Some(except)), |name| self.named(name))?;
-        self.searched(primary)
+        self.supported(primary)
     }
 
     /// The list that Multus' daemon reads at each ADD, if `first` is the daemon's own file, which cannot hold a chain. A list under
@@ -113,6 +114,15 @@ impl<'a> Node<'a> {
     /// The names of the files that were converted to lists.
     fn originals(&self) -> impl Iterator<Item = &'a str> {
         self.snapshot.record.iter().flat_map(|record| record.originals.keys()).map(String::as_str)
+    }
+
+    /// Returns a selected file, whose version the plugin must support.
+    fn supported(&self, primary: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
+        let version = primary.network.version();
+        if !version.is_empty() && Version::find(version).is_none() {
+            return Err(Obstacle::Version { network: self.path(&primary.file.name), version: version.to_owned() });
+        }
+        self.searched(primary)
     }
 
     /// Returns a selected file. At least one of its other plugins must be in the plugin directory, as evidence that the runtime

@@ -3,6 +3,7 @@
 mod conversion;
 mod modes;
 mod multus;
+mod runtimes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -177,10 +177,33 @@ fn check_versions(versions: Value<'_>, version: Option<&str>) -> Result<(), Inva
     }
 }
 
-/// Whether `libcni`'s `ParseVersion` accepts a version. An empty one means 0.1.0.
+/// Whether `libcni`'s `ParseVersion` accepts a version.
 fn is_version(text: &str) -> bool {
-    let parts = || text.split('.');
-    text.is_empty() || (parts().count() <= 3 && parts().all(|part| part.parse::<i64>().is_ok()))
+    numbers(text).is_some()
+}
+
+/// Parses a version as `libcni`'s `ParseVersion` does. An empty one means 0.1.0.
+fn numbers(text: &str) -> Option<[i64; 3]> {
+    if text.is_empty() {
+        return Some([0, 1, 0]);
+    }
+    let mut numbers = [0; 3];
+    for (at, part) in text.split('.').enumerate() {
+        *numbers.get_mut(at)? = part.parse().ok()?;
+    }
+    Some(numbers)
+}
+
+/// The version that the runtime gives to the plugins of a list: the newest of `cniVersion` and `cniVersions` that `libcni` knows, or
+/// `cniVersion` if it knows none, or there is no list of versions.
+pub(super) fn version(fields: &BTreeMap<String, Value<'_>>) -> String {
+    const NEWEST: [i64; 3] = [1, 1, 0];
+    let own = fields.get("cniVersion").and_then(|value| value.text()).unwrap_or_default();
+    let Some(versions) = fields.get("cniVersions") else { return own };
+    let all =
+        versions.elements().filter_map(|element| element.text()).chain(Some(own.clone()).filter(|own| !own.is_empty()));
+    let known = all.filter_map(|text| Some((numbers(&text).filter(|numbers| *numbers <= NEWEST)?, text)));
+    known.max().map_or(own, |(_, text)| text)
 }
 
 /// The value of a flag, which may be a string. A missing one is false.

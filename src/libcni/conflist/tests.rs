@@ -120,6 +120,23 @@ fn an_edit_keeps_what_only_go_reads() {
 }
 
 #[test]
+fn the_version_is_the_newest_that_libcni_knows() {
+    for (keys, expected) in [
+        ("", ""),
+        (r#""cniVersion":"0.4.0","#, "0.4.0"),
+        (r#""cniVersion":"1.2.0","#, "1.2.0"),
+        (r#""cniVersion":"1.0.0","cniVersions":["9.9.9"],"#, "1.0.0"),
+        (r#""cniVersion":"0.4.0","cniVersions":["1.0.0","0.3.1"],"#, "1.0.0"),
+        (r#""cniVersion":"1.2.0","cniVersions":["1.0.0"],"#, "1.0.0"),
+        (r#""cniVersions":["1.1"],"#, "1.1"),
+        (r#""cniVersion":"1.2.0","cniVersions":[],"#, "1.2.0"),
+    ] {
+        let text = format!(r#"{{{keys}"name":"x","plugins":[{{"type":"ptp"}}]}}"#);
+        assert_eq!(Network::parse(text.as_bytes()).unwrap().version(), expected, "{text}");
+    }
+}
+
+#[test]
 fn the_extension_decides_what_a_file_is() {
     let (list, single): (&[u8], &[u8]) = (br#"{"name":"x","plugins":[{"type":"a"}]}"#, br#"{"name":"x","type":"a"}"#);
     for (name, content, is_accepted) in [

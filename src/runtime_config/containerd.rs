@@ -41,6 +41,13 @@ pub(super) fn imports(file: &File) -> Result<Vec<String>, Error> {
     Ok(file.texts(&file.table, "imports")?.unwrap_or_default())
 }
 
+/// Whether containerd serves no CRI, as that of Docker's packages, and so starts no pods. containerd joins the lists of all files.
+pub(super) fn is_without_cri(files: &[File]) -> Result<bool, Error> {
+    let lists = files.iter().map(|file| file.texts(&file.table, "disabled_plugins"));
+    let lists = lists.collect::<Result<Vec<_>, _>>()?;
+    Ok(lists.iter().flatten().flatten().any(|plugin| [V1[1], V2[1], V3[1]].contains(&plugin.as_str())))
+}
+
 /// The version that a file names.
 fn version(file: &File) -> Option<i64> {
     file.table.get("version")?.as_integer().filter(|version| *version > 0)

@@ -103,6 +103,9 @@ impl Node<'_> {
             }
             files.push(file);
         }
+        if containerd::is_without_cri(&files)? {
+            return Ok(Vec::new());
+        }
         let mut found = containerd::directories(source.runtime, &files)?;
         if source.socket == K3S {
             let mut templates = TEMPLATES.into_iter().map(|name| main.with_file_name(name));

@@ -64,6 +64,18 @@ fn the_directories_of_the_configuration_are_used() {
 }
 
 #[test]
+fn a_containerd_without_cri_does_not_count() {
+    for disabled in ["cri", "io.containerd.grpc.v1.cri"] {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), CONTAINERD, &format!("disabled_plugins = ['{disabled}']\n"));
+        write(root.path(), CRIO, &crio("/c"));
+        let mut settings = auto(root.path());
+        assert!(Located::at_start(&mut settings).is_known());
+        assert_eq!(settings.net_dir, root.path().join("c"));
+    }
+}
+
+#[test]
 fn a_given_directory_is_kept_beside_auto() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), CONTAINERD, &containerd("/x/net.d", "'/x/bin'"));

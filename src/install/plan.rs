@@ -3,6 +3,7 @@
 //! `reconcile` applies installation plans until one is empty; `remove` applies removal plans.
 
 mod network;
+mod order;
 mod removal;
 mod restore;
 mod select;

@@ -125,6 +125,11 @@ impl<'a> Network<'a> {
         }
     }
 
+    /// Whether a plugin of the network is Multus, which runs other networks.
+    pub fn is_of_multus(&self) -> bool {
+        self.other_plugins().into_iter().any(|kind| delegates::MULTUS.contains(&kind))
+    }
+
     /// The version of the specification that the runtime gives to the network's plugins, as a list; an empty one means 0.1.0.
     pub fn version(&self) -> &str {
         match self {

@@ -90,7 +90,8 @@ impl<'a> Node<'a> {
     /// A list behind an obstacle gets its entry, too: CRI-O may use the list, and no runtime uses it without the entry once the
     /// obstacle is removed. A single plugin that the runtime may not use is not converted.
     fn chain_in_place(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<Target<'a>, Obstacle> {
-        let Primary { file, network, hidden_by, .. } = primary;
+        let Primary { file, network, hidden_by, warnings, .. } = primary;
+        plan.warnings.extend(warnings.iter().cloned());
         let mut unjudged = hidden_by.iter().filter(|hiding| matches!(hiding, Obstacle::Unjudged(_)));
         match (network, unjudged.next()) {
             (Network::Single(_), Some(unjudged)) => return Err(unjudged.clone()),
@@ -207,6 +208,7 @@ impl<'a> Node<'a> {
             plan.obstacles.extend(others.iter().cloned());
             return Err(first.clone());
         }
+        plan.warnings.extend(primary.warnings.iter().cloned());
         let entry = self.settings.entry.chained();
         let text = match &primary.network {
             Network::List(list) => bare(list.with_entry(&entry)),
@@ -219,14 +221,12 @@ impl<'a> Node<'a> {
         plan.network = Some(self.path(owned));
         let is_foreign = |file: &&NetworkFile| is_read(&file.name) && file.name != owned && !self.is_own(file);
         for first in self.files.iter().filter(is_foreign).filter(|file| file.name.as_str() < owned) {
-            let obstacle = match self.judge(first) {
-                Ok(_) => Obstacle::Preempted { first: self.path(&first.name), owned: self.path(owned) },
-                Err(refusal) => self.hiding(first, refusal),
-            };
-            if !primary.named {
-                return Err(obstacle);
+            let preempted = Obstacle::Preempted { first: self.path(&first.name), owned: self.path(owned) };
+            match self.judge(first) {
+                Err(refusal) => return Err(self.hiding(first, refusal)),
+                Ok(_) if !primary.named => return Err(preempted),
+                Ok(_) => plan.warnings.push(preempted.to_string()),
             }
-            plan.warnings.push(obstacle.to_string());
         }
         match existing {
             Some(existing) if existing.content == text => {}

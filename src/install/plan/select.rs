@@ -27,8 +27,10 @@ pub(super) struct Primary<'a> {
     pub(super) network: Network<'a>,
     /// Whether the operator has named the file.
     pub(super) named: bool,
-    /// Files that sort before it, and for which a runtime may not use it.
+    /// What may keep a runtime from using it, such as files that sort before it.
     pub(super) hidden_by: Vec<Obstacle>,
+    /// Problems that do not prevent readiness.
+    pub(super) warnings: Vec<String>,
 }
 
 /// The reason for which a file is not known to be a network of the node.
@@ -40,7 +42,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    fn reason(&self) -> String {
+    pub(super) fn reason(&self) -> String {
         match self {
             Self::Invalid(invalid) => invalid.to_string(),
             Self::Unread(unread) => unread.reason.clone(),
@@ -75,7 +77,7 @@ impl<'a> Node<'a> {
     /// Selects the file to chain into.
     pub(super) fn chained(&self, named: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let primary = match named {
-            Some(name) => self.named(name)?,
+            Some(name) => self.behind_earlier(self.named(name)?),
             None => self.behind_shim(self.first(None)?)?,
         };
         self.supported(primary)
@@ -137,42 +139,6 @@ impl<'a> Node<'a> {
         Err(Obstacle::PluginsElsewhere { network, bin_dir, missing })
     }
 
-    /// The first file that a runtime would load. containerd loads no network at all if `libcni` refuses an earlier file, whereas
-    /// CRI-O takes the next one. The agent does not know the runtime, so each earlier file is an obstacle.
-    pub(super) fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
-        let mut refused = Vec::new();
-        let is_candidate =
-            |file: &&NetworkFile| is_read(&file.name) && Some(file.name.as_str()) != except && !self.is_own(file);
-        for file in self.files.iter().filter(is_candidate) {
-            match self.judge(file) {
-                Ok(network) if has_only_our_plugin(&network) => {}
-                Ok(network) => {
-                    let hidden_by = refused.into_iter().map(|(file, refusal)| self.hiding(file, refusal)).collect();
-                    return Ok(Primary { file, network, named: false, hidden_by });
-                }
-                // The file may be incomplete. The runtime will use it once its writer has finished, so no later file is
-                // selected.
-                Err(Refusal::Invalid(Invalid::Json(_))) if file.is_recent => {
-                    return Err(Obstacle::HalfWritten { path: self.path(&file.name) });
-                }
-                Err(Refusal::Invalid(only @ Invalid::DropInsOnly)) => {
-                    return Err(Obstacle::Unusable { path: self.path(&file.name), reason: only.to_string() });
-                }
-                Err(refusal) => refused.push((file, refusal)),
-            }
-        }
-        let ignored = refused.into_iter().map(|(file, refusal)| (file.name.clone(), refusal.reason())).collect();
-        Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), ignored })
-    }
-
-    /// The obstacle that a refused file is to the networks behind it.
-    pub(super) fn hiding(&self, file: &NetworkFile, refusal: Refusal) -> Obstacle {
-        match refusal {
-            Refusal::Invalid(reason) => Obstacle::Refused { path: self.path(&file.name), reason: reason.to_string() },
-            Refusal::Unread(unread) => Obstacle::Unjudged(unread),
-        }
-    }
-
     /// The file that the operator has named. As in Istio, a list in a `.conf` is accepted here.
     fn named(&self, name: &str) -> Result<Primary<'a>, Obstacle> {
         let other = match name.rsplit_once('.') {
@@ -186,7 +152,13 @@ impl<'a> Node<'a> {
             true => self.judge(file),
             false => self.judge_as(file, Network::parse),
         };
-        Ok(Primary { file, network: self.usable(file, judged)?, named: true, hidden_by: Vec::new() })
+        Ok(Primary {
+            file,
+            network: self.usable(file, judged)?,
+            named: true,
+            hidden_by: Vec::new(),
+            warnings: Vec::new(),
+        })
     }
 
     /// The network of a file that no other file can replace.
@@ -260,7 +232,7 @@ pub(super) fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
 }
 
 /// Whether a network names no plugin but this one, so that it gives a pod no interface.
-fn has_only_our_plugin(network: &Network<'_>) -> bool {
+pub(super) fn has_only_our_plugin(network: &Network<'_>) -> bool {
     match network {
         Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
         Network::List(list) => list.without_entry().is_none(),

@@ -18,7 +18,7 @@ const SHIM: &str = "multus-shim";
 /// The daemon's default directory of plugins.
 const BIN_DIR: &str = "/opt/cni/bin";
 /// The types of Multus' plugins.
-const MULTUS: [&str; 2] = ["multus", SHIM];
+pub(super) const MULTUS: [&str; 2] = ["multus", SHIM];
 
 /// A network among Multus' delegates.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::server::{InvalidHost, Server};
-use super::settings::{Asked, Entry, Given, KubeconfigSettings, Mode, OWNED, RESYNC_INTERVAL, Settings};
+use super::settings::{Asked, Entry, Given, KubeconfigSettings, Mode, OWNED, OfRuntime, RESYNC_INTERVAL, Settings};
 use crate::diagnostics::{Documented, page};
 use crate::{contract, runtime_config};
 
@@ -183,6 +183,7 @@ impl Flags {
             bin_source: self.cni_bin_source_dir,
             bin_dir,
             given,
+            of_runtime: OfRuntime::default(),
             cache_dir: self.mounted_cni_cache_dir,
             run_dir: self.cni_agent_run_dir.clone(),
             account_dir: self.service_account_dir,

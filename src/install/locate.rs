@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::settings::{Given, Settings};
-use crate::runtime_config::{self, BIN_DIR, CONF_DIR, Compared, Named, compare, resolve};
+use super::settings::{Given, OfRuntime, Settings};
+use crate::runtime_config::{self, BIN_DIR, CONF_DIR, Compared, Directories, Named, compare, resolve};
 
 /// The values that `auto` finds, for messages.
 const CONF_VALUE: &str = "cniConfDir";
@@ -53,6 +53,7 @@ impl Unlocated {
 struct Found {
     conf: Option<Dir>,
     bin: Option<Dir>,
+    of_runtime: OfRuntime,
 }
 
 /// A directory that a runtime's configuration names.
@@ -94,6 +95,7 @@ impl Located {
                 path.clone_from(found);
             }
         }
+        settings.of_runtime = found.of_runtime;
         let (conf, bin) = (settings.net_dir.clone(), settings.bin_dir.clone());
         Self { given: settings.given.clone(), conf, bin, start }
     }
@@ -127,9 +129,6 @@ impl Located {
     /// The warnings about given directories. A runtime that reads them proves that they are right, whatever the configurations of
     /// others say, which may be those of removed runtimes.
     fn warnings(&self, root: &Path) -> Vec<String> {
-        if self.given.conf.is_auto && self.given.bin.is_auto {
-            return Vec::new();
-        }
         let (conf, bin) = (self.given.conf.directory(&self.conf), self.given.bin.directory(&self.bin));
         let found = |compared: Compared| Compared {
             is_conf: compared.is_conf || self.given.conf.is_auto,
@@ -137,8 +136,9 @@ impl Located {
             ..compared
         };
         let compared: Vec<_> = compare(root, conf, bin).into_iter().map(|compared| compared.map(found)).collect();
-        if compared.iter().flatten().any(|compared| compared.values().is_empty()) {
-            return Vec::new();
+        let mut of_node = compared.iter().flatten().filter(|compared| compared.values().is_empty()).peekable();
+        if of_node.peek().is_some() || (self.given.conf.is_auto && self.given.bin.is_auto) {
+            return of_node.flat_map(handler_warnings).collect();
         }
         let given = |given: runtime_config::Given<'_>| given.on_node.unwrap_or(given.path).display().to_string();
         let given = format!("given: {} and {}", given(conf), given(bin));
@@ -154,10 +154,25 @@ impl Located {
     }
 }
 
+/// The warnings about handlers whose pods get the networks of another directory.
+fn handler_warnings(compared: &Compared) -> Vec<String> {
+    let by_name = &compared.read.handlers.by_name;
+    let confs = compared.elsewhere.iter().filter_map(|name| Some((name, by_name.get(name)?.conf.as_ref()?)));
+    let warning = |(name, conf): (&String, &Named<PathBuf>)| {
+        let (dir, place) = (conf.value.display(), conf.place());
+        format!("pods of the runtime handler {name} get the network of {dir} ({place}) and are not redirected")
+    };
+    confs.map(warning).collect()
+}
+
 impl Found {
     fn text(&self) -> String {
-        let dirs = [&self.conf, &self.bin].into_iter().flatten();
-        dirs.map(|dir| dir.text.as_str()).collect::<Vec<_>>().join(", ")
+        let mut texts: Vec<String> =
+            [&self.conf, &self.bin].into_iter().flatten().map(|dir| dir.text.clone()).collect();
+        let OfRuntime { bin_dirs, network } = &self.of_runtime;
+        texts.extend(bin_dirs.iter().skip(1).map(|dir| format!("{}, further plugins", dir.display())));
+        texts.extend(network.as_ref().map(|name| format!("the network {name:?}")));
+        texts.join(", ")
     }
 }
 
@@ -186,7 +201,28 @@ fn find(given: &Given) -> Result<Found, Unlocated> {
     });
     let conf = given.conf.is_auto.then(|| only(root, CONF_VALUE, CONF_DIR, conf)).transpose()?;
     let bin = given.bin.is_auto.then(|| only(root, BIN_VALUE, BIN_DIR, bin)).transpose()?;
-    Ok(Found { conf, bin })
+    // Without a configuration the runtime's directories are not known: the default ones are a guess.
+    let known = bin.iter().filter(|_| !read.is_empty());
+    let bin_dirs = known.flat_map(|first| searched(root, first, &read)).collect();
+    let network = conf.as_ref().and_then(|_| default_network(&read));
+    Ok(Found { conf, bin, of_runtime: OfRuntime { bin_dirs, network } })
+}
+
+/// The directories in which the runtimes search plugins, which begin with `first`. Those that cannot be reached hold none.
+fn searched(root: &Path, first: &Dir, read: &[Directories]) -> Vec<PathBuf> {
+    let mut dirs = vec![first.path.clone()];
+    for dir in read.iter().flat_map(|of| &of.bin.value).filter(|dir| dir.is_absolute()) {
+        let found = resolve(root, dir).ok().filter(|found| !dirs.contains(found));
+        dirs.extend(found);
+    }
+    dirs
+}
+
+/// The name of the network that the runtime uses instead of the first one, if all configurations name the same.
+fn default_network(read: &[Directories]) -> Option<String> {
+    let name = |of: &Directories| of.networks.default.as_ref().map(|name| name.value.clone());
+    let first = read.first().and_then(name)?;
+    read.iter().all(|of| name(of).as_ref() == Some(&first)).then_some(first)
 }
 
 fn source<T>(runtime: &str, named: &Named<T>) -> String {

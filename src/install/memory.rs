@@ -1,7 +1,7 @@
 //! A node whose files are in memory, for the model tests: makes the installer's real plans for it, and applies them to
 //! the files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::directories::{Directories, Place};
@@ -13,7 +13,7 @@ use super::record::{self, Record};
 use super::scope::Scope;
 use super::server::Server;
 use super::set_aside::SetAside;
-use super::settings::{Entry, Given, KubeconfigSettings, Mode, RESYNC_INTERVAL, Settings};
+use super::settings::{Entry, Given, KubeconfigSettings, Mode, OfRuntime, RESYNC_INTERVAL, Settings};
 use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
 use crate::contract;
 use crate::libcni::conflist::is_read;
@@ -29,6 +29,7 @@ pub(crate) fn settings(conf: usize, bin: usize) -> Settings {
         bin_source: "/image".into(),
         bin_dir: format!("/bin{bin}").into(),
         given: Given::default(),
+        of_runtime: OfRuntime::default(),
         cache_dir: "/cache".into(),
         run_dir: "/run".into(),
         account_dir: "/account".into(),
@@ -116,6 +117,7 @@ impl Node {
             record: self.0.get(&settings.net_dir.join(record::FILE)).map(|content| Record::parse(content)),
             drop_ins: BTreeMap::new(),
             plugins: self.names(&settings.bin_dir).collect(),
+            searched: BTreeSet::new(),
             binaries: Ok(vec![binary]),
             account: Ok(Account { token: "t".to_owned(), ca: None }),
             server: settings.kubeconfig.server.without_lookup(),

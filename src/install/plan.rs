@@ -144,6 +144,20 @@ pub enum Obstacle {
          cniVersion to one of {}", network.display(), contract::PLUGIN_NAME, supported_versions()
     )]
     Version { network: PathBuf, version: String },
+    /// The runtime's directories lack plugins of the network.
+    #[error(
+        "{} names {}, which is in no directory that the runtime searches ({}): CRI-O ignores the network and uses the next one, and \
+         containerd starts no pod; install the plugin, or correct the network", network.display(), missing.join(", "), list(searched)
+    )]
+    PluginsMissing {
+        network: PathBuf,
+        /// The types of the missing plugins.
+        missing: Vec<String>,
+        searched: Vec<PathBuf>,
+    },
+    /// No file has the network that CRI-O uses.
+    #[error("CRI-O uses the network {name:?} (cni_default_network), and no file in {} has it yet", dir.display())]
+    NoDefault { dir: PathBuf, name: String },
     /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
     #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
@@ -183,6 +197,10 @@ pub enum Obstacle {
         /// The file that this program writes.
         owned: PathBuf,
     },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The versions of CNI that the plugin supports.

@@ -27,6 +27,8 @@ pub struct Settings {
     pub bin_dir: PathBuf,
     /// How these two are given; `Located` sets those that are to be found.
     pub given: Given,
+    /// What `Located` finds besides.
+    pub of_runtime: OfRuntime,
     /// libcni's cache of attachments on the node, for a removal; it may be missing.
     pub cache_dir: PathBuf,
     /// Directory of sockets, kubeconfig and the plugin's log.
@@ -50,6 +52,15 @@ pub struct Given {
     pub root: Option<PathBuf>,
     pub conf: Asked,
     pub bin: Asked,
+}
+
+/// What the runtime's configuration says beside the directories that are found in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OfRuntime {
+    /// All directories in which the runtime searches plugins, at their paths in this process; empty if they are not known.
+    pub bin_dirs: Vec<PathBuf>,
+    /// The name of the network that the runtime uses instead of the first one.
+    pub network: Option<String>,
 }
 
 /// One directory as it is given.

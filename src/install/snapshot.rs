@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub drop_ins: BTreeMap<String, Result<Vec<DropIn>, Unread>>,
     /// Names of the files and links in the node's plugin directory.
     pub plugins: BTreeSet<String>,
+    /// The same of all directories that the runtime searches, if they are known.
+    pub searched: BTreeSet<String>,
     /// The image's programs, compared with those on the node.
     pub binaries: Result<Vec<Binary>, Unread>,
     pub account: Result<Account, NoAccount>,
@@ -128,6 +130,7 @@ impl Snapshot {
             record,
             drop_ins,
             plugins: file_names(&settings.bin_dir),
+            searched: settings.of_runtime.bin_dirs.iter().flat_map(|dir| file_names(dir)).collect(),
             binaries: binaries(settings, compared),
             account: account(settings).map_err(NoAccount::from),
             server,

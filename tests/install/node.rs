@@ -10,7 +10,7 @@ use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Plan};
 use istio_cni::install::record;
 use istio_cni::install::server::Server;
-use istio_cni::install::settings::{Asked, Entry, Given, KubeconfigSettings, Mode};
+use istio_cni::install::settings::{Asked, Entry, Given, KubeconfigSettings, Mode, OfRuntime};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::libcni::conflist;
 use test_support::program::built;
@@ -60,6 +60,7 @@ impl Node {
                 bin: Asked { on_node: Some("/opt/cni/bin".into()), ..Asked::default() },
                 root: None,
             },
+            of_runtime: OfRuntime::default(),
             cache_dir: self.path("cache"),
             run_dir: self.path("run"),
             account_dir: self.path("account"),

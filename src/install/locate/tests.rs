@@ -64,6 +64,27 @@ fn the_directories_of_the_configuration_are_used() {
 }
 
 #[test]
+fn what_the_runtime_searches_and_uses_is_known() {
+    let root = tempfile::tempdir().unwrap();
+    let mut settings = auto(root.path());
+    Located::at_start(&mut settings);
+    assert_eq!(settings.of_runtime, OfRuntime::default(), "without a configuration");
+    write(root.path(), CRIO, &(crio("/c") + "cni_default_network = 'pods'\n"));
+    let located = Located::at_start(&mut settings);
+    let bin_dirs = ["a", "b"].map(|dir| root.path().join(dir)).to_vec();
+    assert_eq!(settings.of_runtime, OfRuntime { bin_dirs, network: Some("pods".to_owned()) });
+    write(root.path(), CRIO, &crio("/c"));
+    let changed = located.compare().obstacle.unwrap();
+    assert!(changed.ends_by_restart() && changed.to_string().contains("start /c ("), "{changed}");
+    assert!(changed.to_string().ends_with("the new ones"), "{changed}");
+    // A runtime that uses the first file beside it.
+    write(root.path(), CRIO, &(crio("/c") + "cni_default_network = 'pods'\n"));
+    write(root.path(), CONTAINERD, &containerd("/c", "'/a'"));
+    Located::at_start(&mut settings);
+    assert_eq!(settings.of_runtime.network, None);
+}
+
+#[test]
 fn a_containerd_without_cri_does_not_count() {
     for disabled in ["cri", "io.containerd.grpc.v1.cri"] {
         let root = tempfile::tempdir().unwrap();
@@ -72,6 +93,17 @@ fn a_containerd_without_cri_does_not_count() {
         let mut settings = auto(root.path());
         assert!(Located::at_start(&mut settings).is_known());
         assert_eq!(settings.net_dir, root.path().join("c"));
+    }
+}
+
+#[test]
+fn handlers_with_networks_of_another_directory_are_warned_of() {
+    let root = tempfile::tempdir().unwrap();
+    let handler = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.edge]\ncni_conf_dir = '/edge'\n";
+    write(root.path(), CONTAINERD, &(containerd("/c", "'/a'") + handler));
+    let expected = "pods of the runtime handler edge get the network of /edge (/etc/containerd/config.toml) and are not redirected";
+    for mut settings in [auto(root.path()), given(root.path(), "/c", "/a")] {
+        assert_eq!(Located::at_start(&mut settings).compare().warnings, [expected]);
     }
 }
 
@@ -109,6 +141,7 @@ fn what_prevents_auto_is_named_with_the_value_to_set() {
         files.iter().for_each(|(file, text)| write(root.path(), file, text));
         let mut settings = auto(root.path());
         let text = obstacle(&mut settings);
+        assert_eq!(Located::at_start(&mut settings).compare().warnings, [""; 0]);
         assert!(text.contains(expected), "{text}");
         assert!(!Located::at_start(&mut settings).is_known());
     }

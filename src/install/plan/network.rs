@@ -32,7 +32,9 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
             let record = node.record(&target);
             node.remove_converted(plan, &target, record.as_ref());
             // A file that hides the target may be the node's network, and its chain must not lose its entry.
-            let hides = |found: &Obstacle| matches!(found, Obstacle::Refused { .. } | Obstacle::Unjudged(_));
+            let hides = |found: &Obstacle| {
+                matches!(found, Obstacle::Refused { .. } | Obstacle::Unjudged(_) | Obstacle::PluginsMissing { .. })
+            };
             if !plan.obstacles.iter().any(hides) {
                 node.remove_former(plan, &target.name, target.copied.as_deref());
             }

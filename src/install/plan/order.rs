@@ -38,7 +38,10 @@ impl<'a> Node<'a> {
     fn none(&self, refused: Vec<(&NetworkFile, Refusal)>) -> Obstacle {
         let dir = self.settings.net_dir.clone();
         let ignored = refused.into_iter().map(|(file, refusal)| (file.name.clone(), refusal.reason())).collect();
-        Obstacle::NoNetwork { dir, ignored }
+        match &self.settings.of_runtime.network {
+            Some(name) => Obstacle::NoDefault { dir, name: name.clone() },
+            None => Obstacle::NoNetwork { dir, ignored },
+        }
     }
 
     /// Judges the files up to the first one that a runtime would load.
@@ -46,9 +49,13 @@ impl<'a> Node<'a> {
         let mut refused = Vec::new();
         let is_candidate =
             |file: &&NetworkFile| is_read(&file.name) && Some(file.name.as_str()) != except && !self.is_own(file);
+        let is_other = |network: &Network<'_>| {
+            let name = self.settings.of_runtime.network.as_deref();
+            has_only_our_plugin(network) || name.is_some_and(|name| network.name() != Some(name))
+        };
         for file in self.files.iter().filter(is_candidate) {
             match self.judge(file) {
-                Ok(network) if has_only_our_plugin(&network) => {}
+                Ok(network) if is_other(&network) => {}
                 Err(Refusal::Invalid(Invalid::Json(reason))) if !file.is_recent => {
                     refused.push((file, Invalid::Json(reason).into()));
                 }

@@ -127,16 +127,30 @@ impl<'a> Node<'a> {
         self.searched(primary)
     }
 
-    /// Returns a selected file. At least one of its other plugins must be in the plugin directory, as evidence that the runtime
-    /// searches it; the others may be in further directories.
-    fn searched(&self, primary: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
+    /// Returns a selected file. At least one of its other plugins must be in a directory that the runtime searches, as evidence that it
+    /// searches the plugin directory, too. If others are missing, the runtime cannot use the network, unless it searches directories
+    /// that are not known.
+    fn searched(&self, mut primary: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
+        let Snapshot { plugins, searched, .. } = self.snapshot;
         let others = primary.network.other_plugins();
-        if others.is_empty() || others.iter().any(|kind| self.snapshot.plugins.contains(*kind)) {
-            return Ok(primary);
+        let is_missing = |kind: &&&str| !plugins.contains(**kind) && !searched.contains(**kind);
+        let missing: Vec<String> = others.iter().filter(is_missing).map(|kind| (*kind).to_owned()).collect();
+        let (is_any_there, network) = (missing.len() < others.len(), self.path(&primary.file.name));
+        let (searched, bin_dir) = (self.settings.of_runtime.bin_dirs.clone(), self.settings.bin_dir.clone());
+        match (is_any_there, searched.is_empty()) {
+            _ if missing.is_empty() => {}
+            (false, true) => return Err(Obstacle::PluginsElsewhere { network, bin_dir, missing }),
+            (false, false) => return Err(Obstacle::PluginsMissing { network, missing, searched }),
+            (true, false) => primary.hidden_by.push(Obstacle::PluginsMissing { network, missing, searched }),
+            (true, true) => primary.warnings.push(format!(
+                "{} names {}, which is not in {}: unless the runtime searches further directories, CRI-O ignores the network and uses \
+                 the next one, and containerd starts no pod",
+                network.display(),
+                missing.join(", "),
+                bin_dir.display()
+            )),
         }
-        let missing = others.into_iter().map(str::to_owned).collect();
-        let (network, bin_dir) = (self.path(&primary.file.name), self.settings.bin_dir.clone());
-        Err(Obstacle::PluginsElsewhere { network, bin_dir, missing })
+        Ok(primary)
     }
 
     /// The file that the operator has named. As in Istio, a list in a `.conf` is accepted here.

@@ -5,7 +5,7 @@ mod modes;
 mod multus;
 mod runtimes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use proptest::prelude::*;
@@ -54,6 +54,7 @@ fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
         record: None,
         drop_ins: BTreeMap::new(),
         plugins: ["ptp", "bridge", "a", "b"].map(str::to_owned).into(),
+        searched: BTreeSet::new(),
         binaries: Ok(vec![Binary { name: "istio-cni".to_owned(), mode: 0o755, state }]),
         account: Ok(Account { token: "t".to_owned(), ca: None }),
         server: chained().kubeconfig.server.without_lookup(),

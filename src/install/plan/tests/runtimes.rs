@@ -1,6 +1,7 @@
-//! Networks that a runtime would refuse, or not use: unknown versions, earlier files.
+//! Networks that a runtime would refuse, or not use: unknown versions, missing plugins, earlier files, CRI-O's default network.
 
 use super::*;
+use crate::install::settings::OfRuntime;
 
 fn listed(name: &str, kinds: &[&str]) -> String {
     let plugins: Vec<String> = kinds.iter().map(|kind| format!(r#"{{"type":"{kind}"}}"#)).collect();
@@ -13,6 +14,11 @@ fn named(name: &str) -> Settings {
 
 fn owned_of(name: &str) -> Settings {
     settings(Mode::Owned { primary: Some(name.to_owned()), file: "02-istio-cni.conflist".to_owned() })
+}
+
+fn auto(bin_dirs: &[&str], network: Option<&str>) -> Settings {
+    let bin_dirs = bin_dirs.iter().map(PathBuf::from).collect();
+    Settings { of_runtime: OfRuntime { bin_dirs, network: network.map(str::to_owned) }, ..chained() }
 }
 
 fn texts(plan: &Plan) -> Vec<String> {
@@ -56,6 +62,51 @@ fn a_network_of_a_version_that_the_plugin_does_not_know_gets_no_entry() {
     }
     let versions = listed("a", &["ptp"]).replace(r#""name""#, r#""cniVersions":["9.9.9"],"name""#);
     assert_eq!(texts(&install(&chained(), &node(BinaryState::Same, vec![file("a.conflist", &versions)]))), [""; 0]);
+}
+
+#[test]
+fn a_network_of_which_plugins_are_missing_may_be_ignored() {
+    let list = listed("a", &["bridge", "bandwidth"]);
+    let mut before = node(BinaryState::Same, vec![file("10-a.conflist", &list), file("20-b.conflist", LIST)]);
+    let words = ["/net/10-a.conflist names bandwidth, which is ", "CRI-O ignores the network and uses the next one"];
+    assert_warns(&install(&chained(), &before), &words);
+    assert_warns(&install(&owned_of("10-a.conflist"), &before), &words);
+    let found = auto(&["/bin", "/further"], None);
+    let plan = install(&found, &before);
+    assert_waits(&plan, &[words[0], words[1], "(/bin, /further)"]);
+    assert!(has_entry(&found, &before, "10-a.conflist"), "it may be used once the plugin is there");
+    before.searched = ["bandwidth".to_owned()].into();
+    assert!(after(&found, before.clone()).networks.is_ok() && texts(&install(&found, &before)).is_empty());
+}
+
+#[test]
+fn plugins_of_any_directory_that_the_runtime_searches_count() {
+    let mut before = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
+    before.plugins.clear();
+    assert_waits(&install(&chained(), &before), &["set cniBinDir to that directory"]);
+    let found = auto(&["/bin", "/further"], None);
+    assert_waits(&install(&found, &before), &["names ptp, which is in no directory that the runtime searches"]);
+    assert!(!has_entry(&found, &before, "10-a.conflist"), "the runtime may search another directory");
+    before.searched = ["ptp".to_owned()].into();
+    assert_eq!(texts(&install(&found, &before)), [""; 0]);
+}
+
+#[test]
+fn the_entry_is_in_the_network_that_cri_o_is_told_to_use() {
+    let files = vec![file("10-a.conflist", &listed("a", &["ptp"])), file("20-b.conflist", &listed("b", &["ptp"]))];
+    let before = node(BinaryState::Same, files);
+    for (name, target) in [("b", "20-b.conflist"), ("a", "10-a.conflist")] {
+        let found = auto(&["/bin"], Some(name));
+        assert_eq!(texts(&install(&found, &before)), [""; 0]);
+        for file in ["10-a.conflist", "20-b.conflist"] {
+            assert_eq!(has_entry(&found, &before, file), file == target, "{name}: {file}");
+        }
+    }
+    let plan = install(&auto(&["/bin"], Some("c")), &before);
+    assert_waits(&plan, &["CRI-O uses the network \"c\" (cni_default_network), and no file in /net has it yet"]);
+    let with_name = Settings { of_runtime: auto(&["/bin"], Some("b")).of_runtime, ..named("20-b.conflist") };
+    let plan = install(&with_name, &before);
+    assert_eq!((texts(&plan), plan.warnings), (Vec::new(), Vec::new()));
 }
 
 #[test]

@@ -60,8 +60,8 @@ values under `global`, so only those that this chart reads are checked.
 {{- fail (printf "env.%s is not supported: say %s, which gives the agent the rights for it, too" $name $value) -}}
 {{- end -}}
 {{- end -}}
-{{- $fixed := dict "HEALTH_PORT" "the probes ask port 8000" "MONITORING_PORT" "port 15014 is scraped" -}}
-{{- range $name := list "CNI_AGENT_RUN_DIR" "HOST_CNI_BIN_DIR" "HOST_CNI_NET_DIR" "HOST_ROOT" "MOUNTED_CNI_NET_DIR" "MOUNTED_CNI_CACHE_DIR" "REPAIR_PROC" "REPAIR_NETNS_DIRS" -}}
+{{- $fixed := dict "HEALTH_PORT" "the probes ask port 8000" "MONITORING_PORT" "port 15014 is scraped" "CNI_BIN_SOURCE_DIR" "the image has the plugin in one directory" "KUBECONFIG" "the agent has the rights of its service account" "SERVICE_ACCOUNT_DIR" "the kubelet mounts the service account" "REPAIR_NODE_NAME" "an agent has the right to act on pods of its own node only" -}}
+{{- range $name := list "CNI_AGENT_RUN_DIR" "HOST_CNI_BIN_DIR" "HOST_CNI_NET_DIR" "HOST_ROOT" "MOUNTED_CNI_BIN_DIR" "MOUNTED_CNI_NET_DIR" "MOUNTED_CNI_CACHE_DIR" "REPAIR_PROC" "REPAIR_NETNS_DIRS" -}}
 {{- $_ := set $fixed $name "the chart mounts the directory" -}}
 {{- end -}}
 {{- range $name := list "NODE_NAME" "POD_NAME" "POD_NAMESPACE" "PLUGIN_SERVICE_ACCOUNT" -}}

@@ -241,6 +241,8 @@ pub const EXIT_USAGE: u8 = 255;
 pub const PLUGIN_NAME: &str = "istio-cni";
 /// The marker beside the plugin's binary that turns it into a stub, after a removal.
 pub const REMOVED_MARKER: &str = ".istio-cni.removed";
+/// A line of the marker: a file may name the stub, which therefore does not remove itself with the last cached chain.
+pub const STUB_STAYS: &str = "It stays until `install-cni uninstall` removes it.\n";
 /// The agent's DaemonSet, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
 /// The DaemonSet's volume of the node's root, where the agent finds the two directories below.

@@ -182,7 +182,7 @@ fn without_plugin(list: &[u8]) -> Option<Option<Vec<u8>>> {
 }
 
 /// Whether a text holds the plugin's name, wherever.
-fn mentions_plugin(text: &[u8]) -> bool {
+pub(crate) fn mentions_plugin(text: &[u8]) -> bool {
     text.windows(contract::PLUGIN_NAME.len()).any(|part| part == contract::PLUGIN_NAME.as_bytes())
 }
 

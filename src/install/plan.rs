@@ -7,6 +7,7 @@ mod order;
 mod removal;
 mod restore;
 mod select;
+mod unjudged;
 
 pub use network::{PodNetwork, chained_network, pod_network};
 pub use removal::removal;

@@ -5,11 +5,14 @@
 //! `plan` takes the entry out of them at a removal.
 #![expect(clippy::disallowed_methods, reason = "reads the configuration directory")]
 
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::path::Path;
 
-use super::read::{access_mode, network_file};
-use crate::libcni::conflist::is_read;
+use super::read::{Unread, access_mode, network_file, unread};
+use super::temporary::is_temporary;
+use crate::contract;
+use crate::libcni::conflist::{Network, is_read, without_delegated};
 
 /// What Cilium adds to the names of the files of other programs.
 const OF_CILIUM: &str = ".cilium_bak";
@@ -18,17 +21,24 @@ const OF_CILIUM: &str = ".cilium_bak";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
     pub name: String,
-    /// The name under which runtimes read it: `name` without what was added.
+    /// The name under which runtimes read it: `name` without what was added, or `name` if no beginning of it is such a name.
     pub former: String,
     pub content: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
+    /// The reason for which this process cannot read the file, whose content is then empty.
+    pub unread: Option<Unread>,
 }
 
 impl SetAside {
-    /// The file of this name; `None` if runtimes read it, or would read it under no beginning of its name.
+    /// The file of this name; `None` if runtimes read it, and for a file that runtimes would read under no beginning of its name
+    /// unless its content names the plugin.
     pub fn of(name: &str, content: Vec<u8>, mode: u32) -> Option<Self> {
-        Some(Self { former: former_name(name)?.to_owned(), name: name.to_owned(), content, mode })
+        let former = match former_name(name) {
+            None if is_read(name) || is_temporary(name.as_ref()) || !names_the_plugin(&content) => return None,
+            former => former.unwrap_or(name).to_owned(),
+        };
+        Some(Self { name: name.to_owned(), former, content, mode, unread: None })
     }
 
     /// Whether Cilium has renamed the file.
@@ -37,25 +47,45 @@ impl SetAside {
     }
 }
 
-/// Reads the files of a configuration directory that were set aside, in the order of their names. Omits those that cannot be read.
+/// Reads the files of a configuration directory that were set aside, in the order of their names.
 pub(super) fn read(dir: &Path) -> Vec<SetAside> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut files: Vec<SetAside> = entries
-        .filter_map(|entry| {
-            let (name, path) = (entry.file_name().into_string().ok()?, entry.path());
-            former_name(&name)?;
-            SetAside::of(&name, network_file(&path).ok()?, access_mode(&path).ok()?)
-        })
-        .collect();
+    let mut files: Vec<SetAside> = entries.filter_map(|entry| read_one(&entry)).collect();
     files.sort_by(|a, b| a.name.cmp(&b.name));
     files
 }
 
+/// Reads a file. One that cannot be read counts only if runtimes would read it under a beginning of its name.
+fn read_one(entry: &DirEntry) -> Option<SetAside> {
+    let (name, path) = (entry.file_name().into_string().ok()?, entry.path());
+    if is_read(&name) || entry.file_type().ok()?.is_dir() {
+        return None;
+    }
+    let read = network_file(&path).and_then(|content| Ok((content, access_mode(&path)?)));
+    match read {
+        Ok((content, mode)) => SetAside::of(&name, content, mode),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(&path).is_err() => None,
+        Err(error) => {
+            let (former, unread) = (former_name(&name)?.to_owned(), Some(unread(&path)(error)));
+            Some(SetAside { name, former, content: Vec::new(), mode: 0o600, unread })
+        }
+    }
+}
+
 /// The longest beginning of a name under which runtimes would read the file, if they do not read it under the whole name.
 fn former_name(name: &str) -> Option<&str> {
-    let ends = name.rmatch_indices(['.', '~']).map(|(end, _)| &name[..end]);
-    let mut former = ends.filter(|former| is_read(former));
-    if is_read(name) { None } else { former.next() }
+    let mut beginnings = name.char_indices().rev().map(|(end, _)| &name[..end]);
+    if is_read(name) { None } else { beginnings.find(|beginning| is_read(beginning)) }
+}
+
+/// Whether a configuration names the plugin, also as part of Multus' delegates.
+fn names_the_plugin(content: &[u8]) -> bool {
+    let is_named = match Network::parse(content) {
+        Ok(Network::List(list)) => list.entries().next().is_some(),
+        Ok(Network::Single(single)) => single.kind() == contract::PLUGIN_NAME,
+        Err(_) => false,
+    };
+    is_named || without_delegated(content).is_some()
 }
 
 #[cfg(test)]
@@ -70,6 +100,10 @@ mod tests {
             ("10-net.conf.cilium_bak.mk_disabled", Some("10-net.conf")),
             ("10-net.json.2026.old", Some("10-net.json")),
             ("10-net.conflist~", Some("10-net.conflist")),
+            ("10-net.conflist_bak", Some("10-net.conflist")),
+            ("10-net.conflist-old", Some("10-net.conflist")),
+            ("10-net.conf,v", Some("10-net.conf")),
+            ("#10-net.json#", Some("#10-net.json")),
             ("10-net.conflist", None),
             ("10-net.conf.json", None),
             ("10-net.yaml.old", None),

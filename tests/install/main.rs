@@ -16,4 +16,5 @@ mod primary;
 mod programs;
 mod reconcile;
 mod removal;
+mod unjudged;
 mod validity;

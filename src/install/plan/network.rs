@@ -9,6 +9,7 @@ use super::select::{
 };
 use super::{Obstacle, Plan, Reason, Step, remove};
 use crate::install::operation::{Operation, Source};
+use crate::install::read::{MAX_CONFIGURATION, too_large};
 use crate::install::record::{self, Original};
 use crate::install::settings::{Mode, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot};
@@ -140,11 +141,21 @@ impl<'a> Node<'a> {
             }
             Network::Single(single) => (bare(single.chained(&entry)), Reason::EntryMissing),
         };
+        self.check_size(target, &text)?;
         let existing = self.check_shadowed(file, target, &text)?;
         if existing.is_none_or(|existing| existing.content != text) {
             self.write(plan, reason, target, text, file.mode, Some(file));
         }
         Ok(())
+    }
+
+    /// Fails for a list of more than [`MAX_CONFIGURATION`]: no later pass could read it, and no removal edit it.
+    fn check_size(&self, name: &str, text: &[u8]) -> Result<(), Obstacle> {
+        if text.len() as u64 <= MAX_CONFIGURATION {
+            return Ok(());
+        }
+        let reason = format!("with its entry the file would have {}", too_large(MAX_CONFIGURATION));
+        Err(Obstacle::Unusable { path: self.path(name), reason })
     }
 
     /// The obstacle that a copy of a network without the plugin is, if Multus runs the copy instead of the file `target`.
@@ -216,6 +227,7 @@ impl<'a> Node<'a> {
             Network::List(list) => bare(list.with_entry(&entry)),
             Network::Single(single) => bare(single.chained(&entry)),
         };
+        self.check_size(owned, &text)?;
         if reads(self.settings, &primary.file.content, owned) {
             return Err(Obstacle::Loop { multus: self.path(&primary.file.name), owned: self.path(owned) });
         }

@@ -1,5 +1,6 @@
 //! Plans a removal: the entry, the kubeconfig and the programs, or the plugin as a stub. Pure.
 
+use super::unjudged::unjudged;
 use super::{Plan, Reason, network, remove, restore};
 use crate::contract;
 use crate::install::directories::{Directories, Place};
@@ -11,8 +12,9 @@ use crate::install::settings::Settings;
 use crate::install::snapshot::{BinaryState, Snapshot};
 
 /// Plans a removal from the directories of `scope`: the chain entry first, so that no chain names a missing plugin, the binary
-/// last. `needed`: the reason for which the runtime may still execute the plugin, which then stays as a stub.
-pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope, needed: Option<&str>) -> Plan {
+/// last. `cached`: the reason for which the runtime may still execute the plugin at the end of pods. It then stays as a stub, as beside a
+/// file that may name it and cannot be edited.
+pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope, cached: Option<&str>) -> Plan {
     let mut plan = Plan { warnings: snapshot.warnings(), ..Plan::default() };
     match &snapshot.networks {
         _ if !scope.conf => {}
@@ -31,7 +33,7 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope, needed: O
         plan_kubeconfig_removal(&mut plan, settings, &others);
     }
     if scope.bin {
-        plan_binary_removal(&mut plan, settings, snapshot, scope, needed);
+        plan_binary_removal(&mut plan, settings, snapshot, scope, cached);
     }
     let covered = scope.paths(settings);
     for path in snapshot.stale.iter().filter(|path| covered.iter().any(|dir| path.parent() == Some(dir))) {
@@ -56,9 +58,9 @@ fn plan_kubeconfig_removal(plan: &mut Plan, settings: &Settings, others: &Instal
 }
 
 /// Adds the removal of the image's programs from the plugin directory, unless a chain outside of `scope` may need them.
-fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope, needed: Option<&str>) {
-    let need = if scope.conf { None } else { reason_to_keep_binaries(settings, snapshot) };
-    if let Some(need) = need.or_else(|| other_user_of_binaries(snapshot)) {
+fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope, cached: Option<&str>) {
+    if let Some(need) = reason_to_keep_binaries(settings, snapshot, scope).or_else(|| other_user_of_binaries(snapshot))
+    {
         let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
         plan.warnings.push(format!(
             "{dir}/{name} stays: {need}, and the runtime may search no other directory; remove it once the runtime searches \
@@ -73,37 +75,56 @@ fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot
         }
         Err(_) => vec![contract::PLUGIN_NAME],
     };
-    let stays = needed.filter(|_| snapshot.plugins.contains(contract::PLUGIN_NAME));
-    if let Some(why) = stays {
-        plan_stub(plan, settings, snapshot, why);
-    }
-    for name in names.into_iter().filter(|name| stays.is_none() || *name != contract::PLUGIN_NAME) {
+    let stays = snapshot.plugins.contains(contract::PLUGIN_NAME) && plan_stub(plan, settings, snapshot, cached);
+    for name in names.into_iter().filter(|name| !stays || *name != contract::PLUGIN_NAME) {
         plan.step(Reason::Removal, remove(settings.bin_dir.join(name)));
     }
     // The marker goes after the binary, which would act as the plugin without it.
-    if stays.is_none() && snapshot.has_stub() {
+    if !stays && snapshot.has_stub() {
         plan.step(Reason::Removal, remove(settings.bin_dir.join(contract::REMOVED_MARKER)));
     }
 }
 
-/// Adds the marker that turns the plugin into a stub.
-fn plan_stub(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, why: &str) {
+/// Adds the marker that turns the plugin into a stub, if the plugin may still be needed; returns whether it may.
+fn plan_stub(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, cached: Option<&str>) -> bool {
     let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
-    plan.warnings.push(format!(
-        "{dir}/{name} stays as a stub that redirects no pod: {why}, so the runtime may execute it at the end of pods; \
-         CRI-O removes it with the last pod that started before, and `install-cni uninstall --mounted-cni-cache-dir` at once"
-    ));
-    if !snapshot.has_stub() {
-        let path = settings.bin_dir.join(contract::REMOVED_MARKER);
-        let content =
-            format!("{name} was removed from this node. Beside this file it is a stub that redirects no pod.\n");
-        let content = content.into_bytes();
+    let files = unjudged(settings, snapshot);
+    plan.warnings.extend(cached.map(|why| {
+        format!(
+            "{dir}/{name} stays as a stub that redirects no pod: {why}, so the runtime may execute it at the end of pods; \
+             CRI-O removes it with the last pod that started before, and `install-cni uninstall --mounted-cni-cache-dir` at once"
+        )
+    }));
+    plan.warnings.extend(files.as_ref().map(|files| {
+        format!(
+            "{dir}/{name} stays as a stub that redirects no pod: it cannot be taken out of each file that may name it: {files}; remove \
+             its entry there, or the file, then run `install-cni uninstall`"
+        )
+    }));
+    let mut content =
+        format!("{name} was removed from this node. Beside this file it is a stub that redirects no pod.\n");
+    if files.is_some() {
+        content.push_str(contract::STUB_STAYS);
+    }
+    let is_needed = files.is_some() || cached.is_some();
+    if is_needed {
+        let (path, content) = (settings.bin_dir.join(contract::REMOVED_MARKER), content.into_bytes());
         plan.step(Reason::Removal, Operation::Write { path, content, mode: 0o600, expected: None, source: None });
+    }
+    is_needed
+}
+
+/// Returns the reason for which the plugin in `bin_dir` stays as it is beside an agent that uses another directory of `scope`.
+fn reason_to_keep_binaries(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Option<String> {
+    match scope {
+        Scope::ALL => None,
+        Scope { conf: true, .. } => Some(format!("{} may name it", unjudged(settings, snapshot)?)),
+        _ => possible_chain(settings, snapshot),
     }
 }
 
 /// Returns the reason for which a runtime may run the plugin from `bin_dir`; `None` if no network file allows that.
-fn reason_to_keep_binaries(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
+fn possible_chain(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
     let files = match &snapshot.networks {
         Ok(files) => files,
         Err(unread) => return Some(unread.to_string()),

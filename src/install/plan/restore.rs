@@ -99,7 +99,7 @@ impl<'a> Directory<'a> {
     fn held(&self) -> Vec<Held<'a>> {
         let files = self.files.iter().map(|file| Held { name: &file.name, file: file.clone() });
         let is_named = |aside: &&SetAside| self.files.iter().any(|file| file.name == aside.name);
-        let renamed = self.snapshot.set_aside.iter().filter(|aside| !is_named(aside));
+        let renamed = self.snapshot.set_aside.iter().filter(|aside| aside.unread.is_none() && !is_named(aside));
         let renamed = renamed.map(|aside| Held {
             name: &aside.name,
             file: NetworkFile {
@@ -192,6 +192,7 @@ impl<'a> Directory<'a> {
     /// The content of a file of this name, if it exists.
     fn content(&self, name: &str) -> Option<&'a [u8]> {
         let file = self.files.iter().find(|file| file.name == name).map(|file| file.content.as_slice());
-        file.or_else(|| self.snapshot.set_aside.iter().find(|aside| aside.name == name).map(|aside| &*aside.content))
+        let mut set_aside = self.snapshot.set_aside.iter().filter(|aside| aside.unread.is_none());
+        file.or_else(|| set_aside.find(|aside| aside.name == name).map(|aside| &*aside.content))
     }
 }

@@ -40,7 +40,7 @@ pub use mounts::Mounts;
 pub use plan::Obstacle;
 pub use read::Unread;
 pub use reconcile::{obstacles, run};
-pub use remove::{Error, remove};
+pub use remove::{Error, RuntimeCache, remove, remove_with};
 pub use scope::Scope;
 pub use server::Resolver;
 pub use settings::Settings;

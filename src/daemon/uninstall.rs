@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Error;
-use crate::install::{self, Located, Obstacle, Scope, Sources};
+use crate::install::{self, Located, Obstacle, RuntimeCache, Scope, Sources};
 use crate::serve::listen;
 use crate::{contract, pod};
 
 /// The time limit of the connection attempt to a running agent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time for which pods may still be starting with the chain that the runtime read before the removal.
+/// A period in which pods may still be starting with the chain that the runtime read before the removal. A removal waits for four of
+/// them. The agent's other work at its end takes 18 seconds at most, and its grace period is 30 seconds.
 const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// Removes the installation. Blocks. Errors are logged and do not stop the removal. Nothing is removed if the directories are to be
@@ -35,14 +36,20 @@ pub fn uninstall(mut settings: install::Settings) -> Result<(), Error> {
 }
 
 /// Removes the installation of an agent that ends. A replaced directory is an error, and nothing is removed: the runtime may read a
-/// chain in the new directory that needs the plugin. Likewise if the directories are not known.
+/// chain in the new directory that needs the plugin. Likewise if the directories are not known. In a replaced cache nothing can be edited,
+/// so that the plugin stays as a stub.
 pub(super) async fn remove(settings: Arc<install::Settings>, sources: Sources, scope: Scope) -> Result<(), Error> {
     let own = Arc::clone(&settings);
     let removal = tokio::task::spawn_blocking(move || {
         let replaced = sources.mounts.replaced().map(Obstacle::from);
         match replaced.or_else(|| sources.located.unknown().cloned().map(Obstacle::from)) {
             Some(obstacle) => vec![obstacle.into()],
-            None => install::remove(&settings, scope, IN_FLIGHT),
+            None => {
+                let replaced = sources.mounts.replaced_cache();
+                let mounted = RuntimeCache::Mounted(&settings.cache_dir);
+                let cache = replaced.as_ref().map_or(mounted, RuntimeCache::Replaced);
+                install::remove_with(&settings, scope, IN_FLIGHT, &cache)
+            }
         }
     });
     report(&removal.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())), &own)

@@ -46,7 +46,11 @@ fn change(from: &Path, to: &Option<PathBuf>) -> String {
 
 /// The mounts that hold the directories of an installation, as they were at the start.
 #[derive(Debug, Default)]
-pub struct Mounts(Vec<Held>);
+pub struct Mounts {
+    directories: Vec<Held>,
+    /// The mount of the runtime's cache, without which an installation is complete.
+    cache: Option<Held>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
@@ -76,20 +80,28 @@ impl Mounts {
                 return Self::default();
             }
         };
-        let held = [&settings.net_dir, &settings.bin_dir, &settings.run_dir].into_iter().filter_map(|path| {
+        let held = |path: &PathBuf| {
             let mount = holding(&mounts, &fs::canonicalize(path).ok()?)?.clone();
             Some(Held { path: path.clone(), file: identity(&mount.point).ok()?, mount })
-        });
-        Self(held.collect())
+        };
+        let directories = [&settings.net_dir, &settings.bin_dir, &settings.run_dir];
+        Self { directories: directories.into_iter().filter_map(held).collect(), cache: held(&settings.cache_dir) }
     }
 
     /// Returns the first directory that has no link at its former place. A list of mounts that cannot be read proves nothing.
     pub fn replaced(&self) -> Option<Replaced> {
-        let mounts = read().ok()?;
-        self.0
-            .iter()
-            .find_map(|held| held.replaced(holding(&mounts, &held.mount.point)?, identity(&held.mount.point).ok()?))
+        find_replaced(&self.directories)
     }
+
+    /// Returns the runtime's cache if it has no link at its former place: the runtime writes another directory.
+    pub fn replaced_cache(&self) -> Option<Replaced> {
+        find_replaced(self.cache.as_slice())
+    }
+}
+
+fn find_replaced(all: &[Held]) -> Option<Replaced> {
+    let mounts = read().ok()?;
+    all.iter().find_map(|held| held.replaced(holding(&mounts, &held.mount.point)?, identity(&held.mount.point).ok()?))
 }
 
 impl Held {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::files::{self, Files};
+use super::mounts::Replaced;
 use super::plan::{self, Obstacle, Plan, Step};
 use super::record;
 use super::scope::Scope;
@@ -30,38 +31,86 @@ pub enum Error {
     StillNamed(PathBuf),
 }
 
-/// Removes entry, kubeconfig and program from the directories of `scope`, and returns the failures. Waits for `in_flight`
-/// between entry and program: a runtime that read the chain before still executes the plugin for pods that are starting. Then
-/// plans again, because another writer may have restored the entry meanwhile.
+/// The number of periods `in_flight` for which a removal waits, if it can edit the cache meanwhile.
+const PERIODS: u32 = 4;
+
+/// Removes entry, kubeconfig and program from the directories of `scope`, and returns the failures.
+///
+/// Waits between entry and program: a runtime that read the chain before still executes the plugin for pods that are starting, and
+/// caches the chain at the end of their ADD. Then plans again, because another writer may have restored the entry meanwhile.
 pub fn remove(settings: &Settings, scope: Scope, in_flight: Duration) -> Vec<Error> {
+    remove_with(settings, scope, in_flight, &RuntimeCache::Mounted(&settings.cache_dir))
+}
+
+/// Like [`remove`], with this cache of the runtime.
+pub fn remove_with(settings: &Settings, scope: Scope, in_flight: Duration, cache: &RuntimeCache<'_>) -> Vec<Error> {
     files::sync_directories(settings);
     let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings), scope, None));
     let mut chained = first.steps.iter().filter(in_chains(settings)).peekable();
-    if chained.peek().is_some() {
-        // The second plan below repeats a failed step, and reports its failure.
-        chained.for_each(|step| apply(&files, step, settings, &mut Vec::new()));
-        std::thread::sleep(in_flight);
-    }
+    let in_flight = if chained.peek().is_some() { in_flight } else { Duration::ZERO };
+    // The second plan below repeats a failed step, and reports its failure.
+    chained.for_each(|step| apply(&files, step, settings, &mut Vec::new()));
     // Beside an agent with other directories a stub could shadow the plugin of that agent.
-    let needed = if scope == Scope::ALL { edit_cached(&settings.cache_dir).err() } else { None };
+    let cached = match scope {
+        Scope::ALL => cache.empty(in_flight).err(),
+        _ => {
+            std::thread::sleep(in_flight);
+            None
+        }
+    };
     let errors =
-        apply_plan(&plan::removal(settings, &Snapshot::take(settings), scope, needed.as_deref()), settings, &files);
-    if scope == Scope::ALL && needed.is_none() {
-        // An ADD that began before the removal of the entry may have been cached since.
-        edit_cached(&settings.cache_dir).unwrap_or_else(|why| tracing::warn!("the plugin is removed, but {why}"));
+        apply_plan(&plan::removal(settings, &Snapshot::take(settings), scope, cached.as_deref()), settings, &files);
+    if scope == Scope::ALL && cached.is_none() {
+        cache.edit().map_or_else(|why| tracing::warn!("the plugin is removed, but {why}"), drop);
     }
     errors
 }
 
-/// Takes the plugin out of the runtime's cached chains; returns the reason if some may still name it.
-fn edit_cached(cache: &Path) -> Result<(), String> {
-    let cached = libcni::edit(cache, Edited::All).map_err(|error| format!("the runtime's cache {error}"))?;
-    if cached.edited > 0 {
-        tracing::info!(path = %cache.display(), attachments = cached.edited, "the plugin is taken out of cached chains");
+/// The runtime's cache of chains.
+#[derive(Debug)]
+pub enum RuntimeCache<'a> {
+    Mounted(&'a Path),
+    /// The mounted directory is not the one that the runtime writes.
+    Replaced(&'a Replaced),
+}
+
+impl RuntimeCache<'_> {
+    /// Takes the plugin out of the cached chains, and out of those of pods that are still starting. Returns the reason if some name
+    /// it, or will.
+    ///
+    /// An ADD that began before the removal of the entry is cached when all of its plugins have ended. No event reports that, so the
+    /// last edit must not be in the last period.
+    fn empty(&self, in_flight: Duration) -> Result<(), String> {
+        if self.edit().is_err() {
+            std::thread::sleep(in_flight);
+            return self.edit().map(drop);
+        }
+        let mut edited = 0;
+        for _ in 0..if in_flight.is_zero() { 0 } else { PERIODS } {
+            std::thread::sleep(in_flight);
+            edited = self.edit()?;
+        }
+        match edited {
+            0 => Ok(()),
+            edited => Err(format!("{edited} pods have ended their start with it just now, and more may follow")),
+        }
     }
-    match cached.naming {
-        0 => Ok(()),
-        naming => Err(format!("{naming} cached chains in {} name it and cannot be edited", cache.display())),
+
+    /// Takes the plugin out of the cached chains; returns their number, or the reason if some may still name it.
+    fn edit(&self) -> Result<usize, String> {
+        let cache = match self {
+            Self::Mounted(cache) => cache,
+            Self::Replaced(replaced) => return Err(replaced.to_string()),
+        };
+        let cached = libcni::edit(cache, Edited::All).map_err(|error| format!("the runtime's cache {error}"))?;
+        if cached.edited > 0 {
+            let path = cache.display();
+            tracing::info!(%path, attachments = cached.edited, "the plugin is taken out of cached chains");
+        }
+        match cached.naming {
+            0 => Ok(cached.edited),
+            naming => Err(format!("{naming} cached chains in {} name it and cannot be edited", cache.display())),
+        }
     }
 }
 

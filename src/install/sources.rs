@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::identity::Identity;
 use super::locate::Located;
-use super::mounts::Mounts;
+use super::mounts::{Mounts, Replaced};
 use super::plan::{self, Obstacle, Plan};
 use super::server::Resolver;
 use super::settings::Settings;
@@ -17,6 +17,8 @@ use crate::serve::health::Liveness;
 
 /// The name under which a replaced directory is reported to the liveness probe.
 const MOUNTS: &str = "mounts";
+/// The name under which a replaced cache of the runtime is reported to the liveness probe.
+const CACHE: &str = "cache";
 /// The name under which another configuration of the runtime is reported to the liveness probe.
 const RUNTIME: &str = "runtime";
 /// The interval between two checks whether a mounted directory was replaced, or the runtime's configuration has changed. No event
@@ -45,8 +47,10 @@ impl Sources {
         let replaced = self.mounts.replaced();
         let located = self.located.compare();
         let moved = located.obstacle.as_ref().filter(|found| found.ends_by_restart());
-        for (part, why) in
-            [(MOUNTS, replaced.as_ref().map(ToString::to_string)), (RUNTIME, moved.map(ToString::to_string))]
+        // Only a removal needs the cache.
+        let cache = self.mounts.replaced_cache();
+        let text = |replaced: &Option<Replaced>| replaced.as_ref().map(ToString::to_string);
+        for (part, why) in [(MOUNTS, text(&replaced)), (CACHE, text(&cache)), (RUNTIME, moved.map(ToString::to_string))]
         {
             match why {
                 Some(why) => liveness.failed(part, settings.given.on_node(&why)),
@@ -62,13 +66,15 @@ impl Sources {
         plan
     }
 
-    /// Returns once the obstacles about the directories themselves are other ones than those of the last plan.
+    /// Returns once the obstacles about the directories themselves are other ones than those of the last plan, or the runtime's cache
+    /// was replaced.
     pub(super) async fn directories_changed(&self, last: &[Obstacle]) {
         let now = || {
             let replaced = self.mounts.replaced().map(Obstacle::from);
             replaced.into_iter().chain(self.located.compare().obstacle.map(Obstacle::from)).collect::<Vec<_>>()
         };
-        while now() == last {
+        let cache = self.mounts.replaced_cache();
+        while now() == last && self.mounts.replaced_cache() == cache {
             sleep(DIRECTORIES_INTERVAL).await;
         }
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use istio_cni::contract::REMOVED_MARKER;
 use test_support::daemon::{Daemon, Node, cluster, until};
 
 /// Waits until both probes fail; the only reason of the installer is the directory.
@@ -75,5 +76,33 @@ async fn a_removed_directory_fails_both_probes_and_a_removal_says_so() {
         api.remove("daemonsets", "istio-system", "istio-cni-node");
         let (code, log) = daemon.end();
         assert!(code == Some(1) && log.contains("not removed") && log.contains("was removed;"), "{code:?} {log}");
+    }
+}
+
+/// The runtime makes `/var/lib/cni` anew, in which the agent cannot edit the chains of running pods.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "mounts directories, which requires root"]
+async fn a_replaced_cache_fails_liveness_alone_and_a_removal_leaves_a_stub() {
+    for change in ["was removed", "was moved to "] {
+        let (api, node) = (cluster().await, Node::new());
+        let daemon = Daemon::with_mounts(&node, &api.url());
+        daemon.ready();
+        let cache = node.path("cache");
+        match change {
+            "was removed" => fs::remove_dir_all(&cache).unwrap(),
+            _ => fs::rename(&cache, node.path("old")).unwrap(),
+        }
+        fs::create_dir(&cache).unwrap();
+        until("liveness", || match daemon.get("/healthz") {
+            (503, live) if live.starts_with("cache: ") && live.contains(change) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        node.remove_entry();
+        daemon.ready();
+        node.until_installed();
+        api.remove("daemonsets", "istio-system", "istio-cni-node");
+        let (code, log) = daemon.end();
+        assert!(code == Some(0) && log.contains("stays as a stub") && log.contains(change), "{code:?} {log}");
+        assert!(["istio-cni", REMOVED_MARKER].iter().all(|name| node.path("bin").join(name).exists()));
     }
 }

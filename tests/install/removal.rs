@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Scope, remove};
 use serde_json::{Value, json};
 
-use super::node::{CONF, LIST, Node, install};
+use super::node::{CONF, LIST, Node, has_entry, install};
 
 /// Two versions that the owner of a network configuration writes during the removal of the file.
 const VERSIONS: [&str; 2] = ["{\"owner\": 2}", "{\"owner\": 3}"];
@@ -162,6 +162,38 @@ fn a_plugin_that_cached_chains_may_name_stays_as_a_stub_until_it_can_be_removed(
         assert!(remove(&node.chained(), Scope::ALL, Duration::ZERO).is_empty());
         assert_eq!(node.names("bin"), [""; 0]);
     }
+}
+
+/// Removes an installation while the runtime caches the chain of a pod that was starting, at each of these periods after the removal
+/// of the entry. Returns the chains left, and the plugin directory's files.
+fn removed_while_pods_start(at: &'static [f64]) -> (Vec<String>, Vec<String>) {
+    const PERIOD: Duration = Duration::from_millis(300);
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    let (list, cache) = (node.path("net/10-net.conflist"), node.path("cache"));
+    let runtime = std::thread::spawn(move || {
+        while has_entry(&list) {
+            std::thread::yield_now();
+        }
+        let removed = Instant::now();
+        fs::create_dir_all(cache.join("results")).unwrap();
+        for (number, period) in at.iter().enumerate() {
+            std::thread::sleep(PERIOD.mul_f64(*period).saturating_sub(removed.elapsed()));
+            fs::write(cache.join(format!("results/net-{number}-eth0")), cached(&["ptp", "istio-cni"])).unwrap();
+        }
+    });
+    assert!(remove(&node.chained(), Scope::ALL, PERIOD).is_empty());
+    runtime.join().unwrap();
+    let entries = node.names("cache/results").into_iter().map(|name| node.read(&format!("cache/results/{name}")));
+    (entries.filter(|entry| *entry == cached(&["ptp", "istio-cni"])).collect(), node.names("bin"))
+}
+
+#[test]
+fn a_removal_waits_for_pods_that_are_starting() {
+    assert_eq!(removed_while_pods_start(&[0.5, 1.6, 2.5]), (vec![], vec![]));
+    let (_, files) = removed_while_pods_start(&[2.5, 3.5]);
+    assert_eq!(files, [STUB, PLUGIN_NAME], "another pod may follow");
 }
 
 /// Installs and removes the installation from the directories in `scope`. Returns the files left in each directory.

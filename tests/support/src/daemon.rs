@@ -169,9 +169,14 @@ impl Daemon {
 
     /// Starts the daemon in a mount namespace, with the node's directories mounted below `mounted`, as in a container.
     pub fn with_mounts(node: &Node, api: &str) -> Self {
-        let dirs = [("mounted-cni-net-dir", "net"), ("mounted-cni-bin-dir", "bin"), ("cni-agent-run-dir", "run")];
+        let dirs = [
+            ("mounted-cni-net-dir", "net"),
+            ("mounted-cni-bin-dir", "bin"),
+            ("mounted-cni-cache-dir", "cache"),
+            ("cni-agent-run-dir", "run"),
+        ];
         let root = node.root.path().display().to_string();
-        let enter = "cd $0 && for d in net bin run; do mkdir -p mounted/$d && mount --bind $d mounted/$d || exit; done; exec \"$@\"";
+        let enter = "cd $0 && for d in net bin cache run; do mkdir -p mounted/$d && mount --bind $d mounted/$d || exit; done; exec \"$@\"";
         Self::command(free_ports(), node, api, |command| {
             command.args(dirs.map(|(flag, dir)| format!("--{flag}={root}/mounted/{dir}")));
             *command = run_by(&["unshare", "--mount", "sh", "-c", enter, &root], command);

@@ -26,6 +26,7 @@ pub fn uninstall(mut settings: install::Settings) -> Result<(), Error> {
         Some(unknown) => report(&[Obstacle::from(unknown.clone()).into()], &settings),
         None => report(&install::remove(&settings, Scope::ALL, IN_FLIGHT), &settings),
     };
+    listen::remove_unfinished(&settings.run_dir, Duration::ZERO);
     for name in [contract::AGENT_SOCKET, contract::LOG_SOCKET] {
         let path = settings.run_dir.join(name);
         if let Err(error) = listen::remove_dead(&path) {

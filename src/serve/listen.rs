@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::unistd::geteuid;
@@ -19,6 +19,11 @@ use tokio::time::sleep;
 
 use super::http::Listener;
 use crate::diagnostics::without_path;
+
+/// The name prefix of sockets that have not been renamed yet.
+const UNFINISHED: &str = ".listen.";
+/// The age from which a socket of that name on which no process listens is removed.
+const UNFINISHED_AGE: Duration = Duration::from_secs(10);
 
 /// A listener could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -81,11 +86,12 @@ impl PrivateSocket {
     fn bind_with(path: &Path, bind: impl FnMut(&Path) -> io::Result<UnixListener>) -> Result<Self, Error> {
         let parent = path.parent().unwrap_or(Path::new("/"));
         own_directory(parent).map_err(|cause| Error::Directory { path: parent.to_owned(), cause })?;
+        remove_unfinished(parent, UNFINISHED_AGE);
         Self::take(path, parent, bind).map_err(|cause| Error::Socket { path: path.to_owned(), cause })
     }
 
     fn take(path: &Path, parent: &Path, bind: impl FnMut(&Path) -> io::Result<UnixListener>) -> io::Result<Self> {
-        let bound = tempfile::Builder::new().prefix(".listen.").make_in(parent, bind).map_err(without_path)?;
+        let bound = tempfile::Builder::new().prefix(UNFINISHED).make_in(parent, bind).map_err(without_path)?;
         fs::set_permissions(bound.path(), Permissions::from_mode(0o600))?;
         let identity = identity(bound.path())?;
         let listener = bound.persist(path)?;
@@ -198,6 +204,26 @@ fn seqpacket(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
 }
 
+/// Removes the sockets in a directory that a process bound and was killed before it renamed them. The socket of a process that is
+/// about to listen is younger than `age`.
+pub fn remove_unfinished(directory: &Path, age: Duration) {
+    let is_old = |path: &Path| {
+        let changed = fs::symlink_metadata(path).and_then(|found| found.modified());
+        changed.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|passed| passed >= age))
+    };
+    let is_dead = |path: &Path| {
+        let connected = std::os::unix::net::UnixStream::connect(path);
+        connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let unfinished = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()));
+    for path in unfinished.map(|entry| entry.path()).filter(|path| is_old(path) && is_dead(path)) {
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::warn!(%error, path = %path.display(), "a socket cannot be removed");
+        }
+    }
+}
+
 /// Whether a peer is root or the daemon's own user.
 fn may_connect(peer: u32, own: u32) -> bool {
     peer == 0 || peer == own
@@ -278,6 +304,25 @@ mod tests {
         assert!(new.name().is_ours());
         new.name().remove().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn sockets_of_a_process_that_was_killed_before_the_rename_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [dead, alive, young] = ["a", "b", "c"].map(|name| dir.path().join(format!("{UNFINISHED}{name}")));
+        for path in [&dead, &young] {
+            drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        }
+        let _listener = std::os::unix::net::UnixListener::bind(&alive).unwrap();
+        let past = nix::sys::time::TimeSpec::new(1, 0);
+        for path in [&dead, &alive] {
+            let follow = nix::sys::stat::UtimensatFlags::NoFollowSymlink;
+            nix::sys::stat::utimensat(nix::fcntl::AT_FDCWD, path, &past, &past, follow).unwrap();
+        }
+        let _socket = PrivateSocket::bind(&dir.path().join("agent.sock")).unwrap();
+        assert_eq!([&dead, &alive, &young].map(|path| path.exists()), [false, true, true]);
+        remove_unfinished(dir.path(), Duration::ZERO);
+        assert_eq!([&alive, &young].map(|path| path.exists()), [true, false]);
     }
 
     #[tokio::test]

@@ -209,6 +209,11 @@ fn reply_to(
         _ => {}
     }
     let stdin = cni::read(stdin)?;
+    if let Some(removed) = stub.and_then(|_| stub::removed(&stdin)) {
+        run_dir.clone_from(&removed.run_dir);
+        log.line(Level::Warn, "istio-cni was removed from this node, and the runtime still calls it", &[]);
+        return Ok(stub::reply(call, &removed));
+    }
     let conf = match NetConf::parse(&stdin) {
         // An entry of another version of the installer must not end pods that run, nor the node's network.
         Err(error) if error.is_of_setting() && !matches!(call, Call::Add(_)) => {
@@ -220,10 +225,6 @@ fn reply_to(
     run_dir.clone_from(&conf.settings.run_dir);
     log.threshold(conf.settings.log_level);
     call.command().allowed_by(conf.version)?;
-    if stub.is_some_and(|stub| stub.replaces(&conf)) {
-        log.line(Level::Warn, "istio-cni was removed from this node, and the runtime still calls it", &[]);
-        return Ok(stub::reply(call, &conf)?);
-    }
     match call {
         Call::Add(target) => verbs::add(target, &conf, log),
         Call::Check(target) => verbs::check(target, &conf, log),

@@ -15,7 +15,8 @@ fn main() -> ExitCode {
         let _ = std::io::stdout().write_all(plugin::panicked(&panic.to_string()).as_bytes());
         std::process::exit(1)
     }));
-    let stub = std::env::current_exe().ok().and_then(|program| Stub::beside(&program));
+    let search = std::env::var_os("CNI_PATH").unwrap_or_default();
+    let stub = std::env::current_exe().ok().and_then(|program| Stub::beside(&program, &search));
     let output = plugin::run(&|name| std::env::var(name).ok(), std::io::stdin().lock(), stub.as_ref());
     let printed = std::io::stdout().write_all(output.stdout.as_bytes());
     let _ = std::io::stderr().write_all(output.stderr.as_bytes());

@@ -108,6 +108,26 @@ impl<'a> NetConf<'a> {
     }
 }
 
+/// What a removed plugin needs of a configuration, whose other keys may be those of any version.
+#[derive(Debug)]
+pub struct Removed<'a> {
+    pub run_dir: PathBuf,
+    /// The result to pass on, byte for byte.
+    pub prev_result: Option<&'a RawValue>,
+    /// `cniVersion`, if it is a text that is not empty.
+    pub version: Option<String>,
+}
+
+impl<'a> Removed<'a> {
+    /// Parses a configuration. A key of the wrong type counts as absent; only what is no JSON object is refused.
+    pub fn parse(json: &'a [u8]) -> Result<Self, Error> {
+        let keys = Keys(serde_json::from_slice(json).map_err(Error::Json)?);
+        let text = |key| keys.get::<String>(key).ok().flatten().filter(|text| !text.is_empty());
+        let run_dir = text(config_key::RUN_DIR).map_or_else(|| PathBuf::from(contract::RUN_DIR), PathBuf::from);
+        Ok(Self { run_dir, prev_result: keys.get("prevResult")?, version: text("cniVersion") })
+    }
+}
+
 /// Parses a configuration's `cniVersion`; an empty one means 0.1.0. Unknown versions are [`Error::Version`].
 fn version(text: &str) -> Result<Version, Error> {
     if text.is_empty() {

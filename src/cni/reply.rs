@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::error::excerpt;
 use super::object::Object;
-use super::{Code, Error, NetConf, Version};
+use super::{Code, Error, NetConf, Removed, Version};
 
 /// Builds the reply to ADD: `prevResult` unchanged, or an empty result of the configuration's version.
 ///
@@ -19,6 +19,15 @@ pub fn add(conf: &NetConf<'_>) -> Result<String, Error> {
         }
         // All versions accept this: addresses, routes and interfaces are optional in each.
         None => Ok(format!("{{\"cniVersion\":\"{}\",\"dns\":{{}}}}\n", conf.version)),
+    }
+}
+
+/// Builds the reply to ADD of a plugin that was removed: `prevResult` unchanged and unchecked.
+pub fn pass(conf: &Removed<'_>) -> String {
+    let version = conf.version.as_deref().unwrap_or(Version::NEWEST.as_str());
+    match conf.prev_result {
+        Some(raw) => format!("{}\n", raw.get()),
+        None => format!("{{\"cniVersion\":{},\"dns\":{{}}}}\n", serde_json::Value::from(version)),
     }
 }
 
@@ -128,6 +137,23 @@ mod tests {
         let unknown = add_to(r#"{"name":"n","prevResult":{"cniVersion":"7.0.0"}}"#);
         assert_eq!(unknown, Err((7, r#"prevResult has the unsupported cniVersion "7.0.0""#.into())));
         assert!(add_to(r#"{"name":"n","prevResult":{}}"#).is_ok());
+    }
+
+    #[test]
+    fn a_removed_plugin_passes_any_result_on() {
+        let pass = |json: &str| pass(&Removed::parse(json.as_bytes()).unwrap());
+        for (json, expected) in [
+            (r#"{"cniVersion":"9.0.0","prevResult":{"x": 1e400},"force_iptables_binary":"b"}"#, "{\"x\": 1e400}\n"),
+            (r#"{"cniVersion":"9.0.0","exclude_namespaces":7}"#, "{\"cniVersion\":\"9.0.0\",\"dns\":{}}\n"),
+            (r#"{"cniVersion":4,"prevResult":null}"#, "{\"cniVersion\":\"1.1.0\",\"dns\":{}}\n"),
+        ] {
+            assert_eq!(pass(json), expected, "{json}");
+        }
+        assert_eq!(
+            Removed::parse(br#"{"cni_agent_run_dir":5}"#).unwrap().run_dir.as_os_str(),
+            crate::contract::RUN_DIR
+        );
+        assert!(matches!(Removed::parse(b"[]"), Err(Error::Json(_))));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The implementations of ADD, CHECK, STATUS and DEL.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
@@ -29,6 +30,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     let visit = Visit {
         options: options(conf, OnDifference::Reconcile),
         budget: LookupBudget::default(),
+        annotations: None,
         on_sandbox: match conf.settings.refuse_sandboxes {
             true => OnSandbox::Refuse,
             false => OnSandbox::Report,
@@ -75,6 +77,8 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
     let visit = Visit {
         options: options(conf, OnDifference::Refuse),
         budget: LookupBudget::CHECK,
+        // Those of ADD, if the runtime passes any: the pod's may have changed.
+        annotations: conf.pod_annotations.clone(),
         on_sandbox: OnSandbox::Ignore,
     };
     match visit.run(target, conf, log, |view, desired| view.check(desired)) {
@@ -161,6 +165,8 @@ pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
 struct Visit {
     options: converge::Options,
     budget: LookupBudget,
+    /// Annotations that count in place of those of the look-up.
+    annotations: Option<BTreeMap<String, String>>,
     on_sandbox: OnSandbox,
 }
 
@@ -178,7 +184,7 @@ enum OnSandbox {
 impl Visit {
     /// Determines the pod and, if it needs redirection, calls `act` with the view of its netns, which the thread has entered.
     fn run<T>(
-        self,
+        mut self,
         target: &Target,
         conf: &NetConf<'_>,
         log: &mut Log,
@@ -195,8 +201,9 @@ impl Visit {
             Early::Skip(reason) => return Ok(Done::Skipped(reason)),
             Early::Lookup(pod) => pod,
         };
-        let (found, view) = self.look_up(target, &conf.settings.run_dir, &pod)?;
+        let (mut found, view) = self.look_up(target, &conf.settings.run_dir, &pod)?;
         log.label("source", found.source.to_string());
+        found.facts.annotations = self.annotations.take().unwrap_or(found.facts.annotations);
         let redirect = match verdict::of_pod(&found.facts) {
             Err(error) => return Err(Error::Annotation { pod, error }),
             Ok(Verdict::Skip(reason)) => return Ok(Done::Skipped(reason)),

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("check/missing_redirection_of_nftables_fails", TOOLS, nftables),
         trial("check/missing_redirection_of_tproxy_fails", TOOLS, tproxy),
         trial("check/rules_of_other_settings_pass", TOOLS, edited),
+        trial("check/annotations_that_the_runtime_has_passed_to_add_decide", TOOLS, of_add),
         trial("check/rules_of_another_version_pass", TOOLS, other_version),
         trial("check/foreign_rules_pass", TOOLS, foreign),
         trial("check/another_way_to_the_same_chains_passes/iptables", TOOLS, other_ways),
@@ -175,6 +176,27 @@ fn foreign() {
     // The kernel deletes `::6` with IPv6 on `lo`.
     pod.netns.inside(|| std::fs::write("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "1")).unwrap();
     passes(&pod, &json!({}), &[DIFFERS, "::6"]);
+}
+
+/// The runtime passes the annotations of ADD to CHECK, and those of the pod were edited meanwhile.
+fn of_add() {
+    let passed = |annotations: &Value| {
+        let mut all = json!({ "sidecar.istio.io/status": "{}" });
+        all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
+        json!({ "runtimeConfig": { "io.kubernetes.cri.pod-annotations": all } })
+    };
+    let none = json!({ "sidecar.istio.io/interceptionMode": "NONE" });
+    for annotations in [&none, &json!({ "sidecar.istio.io/inject": "false" })] {
+        let (pod, conf) = (dual_stack(annotations), passed(annotations));
+        assert_eq!(pod.call("ADD", &conf).code, 0);
+        passes(&pod.edited(&injected(&json!({}), &env())), &conf, &[r#""verdict":"skipped""#]);
+    }
+    let (pod, conf) = (dual_stack(&json!({})), passed(&json!({})));
+    assert_eq!(pod.call("ADD", &conf).code, 0);
+    let pod = pod.edited(&injected(&none, &env()));
+    passes(&pod, &conf, &[r#""verdict":"verified""#]);
+    pod.netns.run("iptables-nft", &["-t", "nat", "-F"]);
+    assert!(pod.call("CHECK", &conf).error(999).contains("is not redirected"));
 }
 
 /// There is neither an agent nor a kubeconfig, or the agent has another pod of that name. CHECK asks once.

@@ -200,8 +200,7 @@ pub(super) fn version(fields: &BTreeMap<String, Value<'_>>) -> String {
     const NEWEST: [i64; 3] = [1, 1, 0];
     let own = fields.get("cniVersion").and_then(|value| value.text()).unwrap_or_default();
     let Some(versions) = fields.get("cniVersions") else { return own };
-    let all =
-        versions.elements().filter_map(|element| element.text()).chain(Some(own.clone()).filter(|own| !own.is_empty()));
+    let all = versions.elements().filter_map(Value::text).chain(Some(own.clone()).filter(|own| !own.is_empty()));
     let known = all.filter_map(|text| Some((numbers(&text).filter(|numbers| *numbers <= NEWEST)?, text)));
     known.max().map_or(own, |(_, text)| text)
 }

@@ -7,23 +7,6 @@ use super::typed::{Mismatch, Struct};
 
 mod source;
 
-/// The fields of each source without which the API server refuses a volume.
-const REQUIRED: [(&str, &[&str]); 14] = [
-    ("hostPath", &["path"]),
-    ("secret", &["secretName"]),
-    ("configMap", &["name"]),
-    ("persistentVolumeClaim", &["claimName"]),
-    ("nfs", &["server", "path"]),
-    ("csi", &["driver"]),
-    ("ephemeral", &["volumeClaimTemplate"]),
-    ("image", &["reference"]),
-    ("azureFile", &["secretName", "shareName"]),
-    ("awsElasticBlockStore", &["volumeID"]),
-    ("gcePersistentDisk", &["pdName"]),
-    ("cephfs", &["monitors"]),
-    ("flexVolume", &["driver"]),
-    ("iscsi", &["targetPortal", "iqn"]),
-];
 /// The values of `mountPropagation`.
 const PROPAGATION: [&str; 3] = ["None", "HostToContainer", "Bidirectional"];
 /// The maximum length of a name, in bytes.
@@ -38,8 +21,10 @@ pub enum Invalid {
     Name,
     #[error("it has several sources ({0})")]
     Sources(String),
-    #[error("{source_name}.{field} is required")]
-    Field { source_name: &'static str, field: &'static str },
+    #[error("{0} is required")]
+    Required(String),
+    #[error("{place} has {found}: exactly one of {allowed} is required")]
+    Alternatives { place: String, found: String, allowed: &'static str },
     #[error("mountPath is required")]
     NoPath,
     #[error("{0} must be a path within the volume: relative, and without \"..\"")]
@@ -52,6 +37,16 @@ pub enum Invalid {
     Backsteps(&'static str),
     #[error("hostPath.type {0:?} is unknown")]
     HostPathType(String),
+    #[error("{0} must be an absolute path")]
+    Relative(&'static str),
+    #[error("projected.serviceAccountToken.expirationSeconds {0} is not from 600 to 4294967296")]
+    Expiration(i64),
+    #[error("image.pullPolicy {0:?} is none of Always, IfNotPresent and Never")]
+    PullPolicy(String),
+    #[error("{field} {value} is not from 0 to 255")]
+    Partition { field: String, value: i64 },
+    #[error("two files of projected have the path {0:?}")]
+    SamePath(String),
     #[error("{field} {value} is not from 0 to 0777")]
     Mode { field: String, value: String },
     #[error("the path of an item of {0} must be without \"..\"")]
@@ -78,12 +73,7 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     if sources.len() > 1 {
         return Err(Invalid::Sources(sources.join(", ")));
     }
-    let required = REQUIRED.iter().filter(|(name, _)| sources.contains(name));
-    let mut fields = required.flat_map(|(name, fields)| fields.iter().map(move |field| (*name, *field)));
-    match fields.find(|(name, field)| is_empty(volume[*name].get(field))) {
-        Some((source_name, field)) => Err(Invalid::Field { source_name, field }),
-        None => source::check(volume),
-    }
+    source::check(volume)
 }
 
 /// Checks a mount of a volume, whose name the caller checks.
@@ -95,11 +85,10 @@ pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
     if pod::text(mount, "mountPath").is_empty() {
         return Err(Invalid::NoPath);
     }
-    let is_outside = |path: &str| path.starts_with('/') || path.split('/').any(|part| part == "..");
     let mut within = ["subPath", "subPathExpr"].into_iter().filter(|field| !pod::text(mount, field).is_empty());
     match (within.next(), within.next()) {
         (Some(_), Some(_)) => return Err(Invalid::SubPaths),
-        (Some(field), None) if is_outside(pod::text(mount, field)) => return Err(Invalid::SubPath(field)),
+        (Some(field), None) if is_outside_of_volume(pod::text(mount, field)) => return Err(Invalid::SubPath(field)),
         _ => {}
     }
     let propagation = mount.get("mountPropagation").and_then(Value::as_str);
@@ -107,6 +96,11 @@ pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
         return Err(Invalid::Propagation);
     }
     Ok(())
+}
+
+/// Whether a path within a volume leaves it (`validateLocalDescendingPath`).
+fn is_outside_of_volume(path: &str) -> bool {
+    path.starts_with('/') || path.split('/').any(|part| part == "..")
 }
 
 fn typed(name: &str, value: &Value) -> Result<(), Invalid> {
@@ -120,15 +114,6 @@ fn typed(name: &str, value: &Value) -> Result<(), Invalid> {
 fn set(value: &Value) -> impl Iterator<Item = &str> {
     let members = value.as_object().into_iter().flatten();
     members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
-}
-
-fn is_empty(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null) => true,
-        Some(Value::String(text)) => text.is_empty(),
-        Some(Value::Array(items)) => items.is_empty(),
-        Some(_) => false,
-    }
 }
 
 #[cfg(test)]
@@ -151,7 +136,7 @@ mod tests {
             json!({"name": "a", "hostPath": {"path": "/x/..y", "type": "Socket"}}),
             json!({"name": "a", "configMap": {"name": "c", "defaultMode": 511, "items": [{"key": "k", "path": "a/..b"}]}}),
             json!({"name": "a", "emptyDir": {"sizeLimit": "1Gi"}}),
-            json!({"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
+            json!({"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}),
         ] {
             assert_eq!(check(&valid), Ok(()), "{valid}");
         }

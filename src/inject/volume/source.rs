@@ -1,35 +1,111 @@
-//! The conditions of the API server on the fields of a volume's source.
+//! The conditions of the API server on the source of a volume (`validateVolumeSource`).
+
+use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Invalid, set};
+use super::{Invalid, is_outside_of_volume, set};
 use crate::inject::{pod, quantity};
 
+mod files;
+
+/// The fields of each source without which the API server refuses a volume.
+const REQUIRED: [(&str, &[&str]); 25] = [
+    ("hostPath", &["path"]),
+    ("secret", &["secretName"]),
+    ("configMap", &["name"]),
+    ("persistentVolumeClaim", &["claimName"]),
+    ("nfs", &["server", "path"]),
+    ("csi", &["driver"]),
+    ("ephemeral", &["volumeClaimTemplate"]),
+    ("image", &["reference"]),
+    ("azureFile", &["secretName", "shareName"]),
+    ("azureDisk", &["diskName", "diskURI"]),
+    ("awsElasticBlockStore", &["volumeID"]),
+    ("gcePersistentDisk", &["pdName"]),
+    ("cinder", &["volumeID"]),
+    ("cephfs", &["monitors"]),
+    ("rbd", &["monitors", "image"]),
+    ("glusterfs", &["endpoints", "path"]),
+    ("flexVolume", &["driver"]),
+    ("iscsi", &["targetPortal", "iqn"]),
+    ("gitRepo", &["repository"]),
+    ("quobyte", &["registry", "volume"]),
+    ("vsphereVolume", &["volumePath"]),
+    ("photonPersistentDisk", &["pdID"]),
+    ("portworxVolume", &["volumeID"]),
+    ("scaleIO", &["gateway", "system", "volumeName"]),
+    ("storageos", &["volumeName"]),
+];
+/// The sources of which exactly one of several fields is required.
+const EITHER: [(&str, &[&str], &str); 2] = [
+    ("flocker", &["datasetName", "datasetUUID"], "datasetName and datasetUUID"),
+    ("fc", &["targetWWNs", "wwids"], "targetWWNs and wwids"),
+];
+/// The sources with the number of a partition.
+const PARTITIONED: [&str; 2] = ["awsElasticBlockStore", "gcePersistentDisk"];
 /// The values of `hostPath.type`.
 const HOST_PATHS: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
-/// The sources of files with modes, also within `projected`.
-const FILES: [&str; 3] = ["secret", "configMap", "downwardAPI"];
-/// The largest mode of a file.
-const MODE: i64 = 0o777;
 
 /// Checks the source of a volume.
 pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
+    for (name, fields) in REQUIRED {
+        require(name, volume.get(name), fields)?;
+    }
+    for (name, fields, allowed) in EITHER {
+        if let Some(source) = volume.get(name).filter(|source| !source.is_null()) {
+            one_of(name, source, (fields, allowed))?;
+        }
+    }
+    for name in PARTITIONED {
+        let partition = volume[name].get("partition").and_then(Value::as_i64);
+        if let Some(value) = partition.filter(|partition| !(0..=255).contains(partition)) {
+            return Err(Invalid::Partition { field: format!("{name}.partition"), value });
+        }
+    }
     host_path(&volume["hostPath"])?;
+    let nfs = pod::text(&volume["nfs"], "path");
+    if !nfs.is_empty() && !nfs.starts_with('/') {
+        return Err(Invalid::Relative("nfs.path"));
+    }
     let limit = volume["emptyDir"].get("sizeLimit").filter(|limit| !limit.is_null());
     if limit.is_some_and(|limit| quantity::is_negative(&quantity::text(limit))) {
         return Err(Invalid::SizeLimit);
     }
-    FILES.into_iter().try_for_each(|name| files(name, &volume[name]))?;
-    let projected = &volume["projected"];
-    mode("projected.defaultMode", projected.get("defaultMode"))?;
-    pod::list(projected, "sources").iter().try_for_each(|source| {
-        let kinds: Vec<&str> = set(source).collect();
-        if kinds.len() > 1 {
-            return Err(Invalid::Projected(kinds.join(", ")));
-        }
-        FILES.into_iter().try_for_each(|name| files(&format!("projected.{name}"), &source[name]))
-    })
+    pull_policy(pod::text(&volume["image"], "pullPolicy"))?;
+    let secret = volume["csi"].get("nodePublishSecretRef");
+    require("csi.nodePublishSecretRef", secret, &["name"])?;
+    claim(&volume["ephemeral"]["volumeClaimTemplate"])?;
+    files::all(volume)
+}
+
+/// Checks that a source, if there is one, has values in its fields.
+fn require(place: &str, source: Option<&Value>, fields: &[&str]) -> Result<(), Invalid> {
+    let Some(source) = source.filter(|source| !source.is_null()) else { return Ok(()) };
+    match fields.iter().find(|field| is_empty(source.get(**field))) {
+        Some(field) => Err(Invalid::Required(format!("{place}.{field}"))),
+        None => Ok(()),
+    }
+}
+
+/// Checks that exactly one of several fields has a value.
+fn one_of(place: &str, source: &Value, (fields, allowed): (&[&str], &'static str)) -> Result<(), Invalid> {
+    let found: Vec<&str> = fields.iter().copied().filter(|field| !is_empty(source.get(*field))).collect();
+    if found.len() == 1 {
+        return Ok(());
+    }
+    let found = if found.is_empty() { "none".to_owned() } else { found.join(" and ") };
+    Err(Invalid::Alternatives { place: place.to_owned(), found, allowed })
+}
+
+fn is_empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
 }
 
 fn host_path(source: &Value) -> Result<(), Invalid> {
@@ -42,23 +118,59 @@ fn host_path(source: &Value) -> Result<(), Invalid> {
     }
 }
 
-/// Checks a source of files: their modes, and their paths in the volume.
-fn files(name: &str, source: &Value) -> Result<(), Invalid> {
-    mode(&format!("{name}.defaultMode"), source.get("defaultMode"))?;
-    for item in pod::list(source, "items") {
-        mode(&format!("{name}.items.mode"), item.get("mode"))?;
-        let path = pod::text(item, "path");
-        // Istio's own expected outputs have an absolute path.
-        if path.starts_with("..") || path.split('/').any(|part| part == "..") {
-            return Err(Invalid::ItemPath(name.to_owned()));
-        }
+fn pull_policy(policy: &str) -> Result<(), Invalid> {
+    match policy {
+        "" | "Always" | "IfNotPresent" | "Never" => Ok(()),
+        other => Err(Invalid::PullPolicy(other.to_owned())),
     }
-    Ok(())
 }
 
-fn mode(field: &str, mode: Option<&Value>) -> Result<(), Invalid> {
-    match mode.and_then(Value::as_i64).filter(|mode| !(0..=MODE).contains(mode)) {
-        Some(mode) => Err(Invalid::Mode { field: field.to_owned(), value: mode.to_string() }),
-        None => Ok(()),
+/// Checks the template of a claim.
+fn claim(template: &Value) -> Result<(), Invalid> {
+    if template.is_null() {
+        return Ok(());
+    }
+    let place = "ephemeral.volumeClaimTemplate.spec";
+    let spec = template.get("spec").filter(|spec| !spec.is_null());
+    require("ephemeral.volumeClaimTemplate", Some(template), &["spec"])?;
+    require(place, spec, &["accessModes"])?;
+    let requests = spec.and_then(|spec| spec.get("resources")?.get("requests")).unwrap_or(&Value::Null);
+    match requests.get("storage").filter(|storage| !storage.is_null()) {
+        Some(_) => Ok(()),
+        None => Err(Invalid::Required(format!("{place}.resources.requests.storage"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_source_without_what_it_needs_is_refused_for_its_reason() {
+        for valid in [json!({"fc": {"wwids": ["w"]}}), json!({"image": {"reference": "i", "pullPolicy": "Never"}})] {
+            assert_eq!(check(&valid), Ok(()), "{valid}");
+        }
+        for (invalid, reason) in [
+            (json!({"nfs": {"server": "s", "path": "x"}}), "nfs.path must be an absolute path"),
+            (json!({"ephemeral": {"volumeClaimTemplate": {}}}), "ephemeral.volumeClaimTemplate.spec is required"),
+            (
+                json!({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
+                "ephemeral.volumeClaimTemplate.spec.accessModes is required",
+            ),
+            (
+                json!({"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}),
+                "ephemeral.volumeClaimTemplate.spec.resources.requests.storage is required",
+            ),
+            (json!({"cinder": {}}), "cinder.volumeID is required"),
+            (json!({"flocker": {}}), "flocker has none: exactly one of datasetName and"),
+            (json!({"csi": {"driver": "d", "nodePublishSecretRef": {}}}), "csi.nodePublishSecretRef.name is required"),
+            (json!({"gcePersistentDisk": {"pdName": "p", "partition": 256}}), "gcePersistentDisk.partition 256"),
+            (json!({"image": {"reference": "i", "pullPolicy": "Now"}}), "image.pullPolicy \"Now\""),
+        ] {
+            let found = check(&invalid).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(found.starts_with(reason), "{invalid}: {found}");
+        }
     }
 }

@@ -36,7 +36,7 @@ pub mod flags;
 pub use bundle::Selection;
 pub use certificates::Certificates;
 pub use cluster_state::{ClusterState, Native, is_native, watch as watch_cluster_state};
-pub use configuration::{Build, Source, Texts};
+pub use configuration::{Build, ConfigFile, Source, Texts};
 pub use endpoint::{Endpoint, Route};
 pub use files::CertificateFiles;
 pub use flags::Flags;

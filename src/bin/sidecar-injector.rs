@@ -54,6 +54,8 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
     }
+    let source = flags.source(std::path::Path::exists).await?;
+    flags.check_source(&source)?;
     let services: Vec<&str> = dapr.service().into_iter().collect();
     let settings = Settings {
         webhook: listen::port(port).await?,
@@ -63,7 +65,7 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         callers: flags.callers(),
         bundles: flags.bundles(dapr.selection()).await?,
         settle: flags.settle(),
-        source: flags.source(std::path::Path::exists).await?,
+        source,
         build: istio::build(injection, cluster_state),
         events,
         status_page: flags.status_page(),

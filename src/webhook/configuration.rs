@@ -51,6 +51,14 @@ pub struct Texts {
 /// A function that makes a profile from the texts, or returns the error for the log.
 pub type Build = Arc<dyn Fn(&Texts) -> Result<Box<dyn Profile>, String> + Send + Sync>;
 
+/// A file of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFile {
+    pub path: PathBuf,
+    /// Whether the default applies while the file does not exist. A file that a flag names is required.
+    pub is_optional: bool,
+}
+
 /// The source of the texts.
 pub enum Source {
     /// No source: the defaults.
@@ -59,10 +67,10 @@ pub enum Source {
     Files {
         /// The file of policy and templates.
         config: PathBuf,
-        /// The file of the templates' `.Values`; optional.
-        values: PathBuf,
-        /// The file of the mesh configuration; optional.
-        mesh: PathBuf,
+        /// The file of the templates' `.Values`.
+        values: ConfigFile,
+        /// The file of the mesh configuration.
+        mesh: ConfigFile,
     },
     /// ConfigMaps, by the keys `config`, `values` and `mesh`.
     ConfigMaps {
@@ -145,8 +153,8 @@ pub(super) async fn watch(source: Source, mut loader: Loader) {
     }
 }
 
-async fn from_files(config: &PathBuf, values: &PathBuf, mesh: &PathBuf, loader: &mut Loader) {
-    let mut watch = Watch::new([config, values, mesh].map(|path| parent(path)));
+async fn from_files(config: &PathBuf, values: &ConfigFile, mesh: &ConfigFile, loader: &mut Loader) {
+    let mut watch = Watch::new([config, &values.path, &mesh.path].map(|path| parent(path)));
     loop {
         watch.renew();
         let texts = read(config, values, mesh);
@@ -157,7 +165,7 @@ async fn from_files(config: &PathBuf, values: &PathBuf, mesh: &PathBuf, loader: 
     }
 }
 
-fn read(config: &PathBuf, values: &PathBuf, mesh: &PathBuf) -> Result<Texts, String> {
+fn read(config: &PathBuf, values: &ConfigFile, mesh: &ConfigFile) -> Result<Texts, String> {
     let text = |path: &PathBuf| {
         let bytes = match read_at_most(path, MAX_SIZE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -165,9 +173,12 @@ fn read(config: &PathBuf, values: &PathBuf, mesh: &PathBuf) -> Result<Texts, Str
         };
         String::from_utf8(bytes).map(Some).map_err(|_| format!("{} is no UTF-8", path.display()))
     };
-    let config =
-        text(config)?.ok_or_else(|| format!("{} is not there; is the ConfigMap mounted?", config.display()))?;
-    Ok(Texts { config: Some(config), values: text(values)?, mesh: text(mesh)? })
+    let required = |path: &PathBuf| match text(path)? {
+        Some(text) => Ok(text),
+        None => Err(format!("{} is not there; is the ConfigMap mounted?", path.display())),
+    };
+    let other = |file: &ConfigFile| if file.is_optional { text(&file.path) } else { required(&file.path).map(Some) };
+    Ok(Texts { config: Some(required(config)?), values: other(values)?, mesh: other(mesh)? })
 }
 
 async fn from_maps(maps: &Api<ConfigMap>, [injection, mesh]: [&str; 2], mut optional: bool, loader: &mut Loader) {

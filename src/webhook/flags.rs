@@ -11,7 +11,6 @@ use clap::{ArgAction, Args};
 use super::bundle::Selection;
 use super::certificates::Certificates;
 use super::cluster_state::Native;
-use super::configuration::Source;
 use super::files::CertificateFiles;
 use super::issue::Lifetime;
 use super::istio;
@@ -20,12 +19,10 @@ use super::store::CertificateStore;
 use crate::inject::istio::{BuiltIn, Era, Platform};
 use crate::serve::cluster::{self, client};
 
-/// The mount path of the configuration in Istio's chart.
-const CONFIG: &str = "/etc/istio/inject/config";
-/// The mount path of the values in Istio's chart.
-const VALUES: &str = "/etc/istio/inject/values";
-/// The mount path of the mesh configuration in Istio's chart.
-const MESH: &str = "/etc/istio/config/mesh";
+mod source;
+
+use source::Configuration;
+pub use source::Unused;
 
 /// The time within which every API server has received a new caBundle through its watch. A certificate that requires
 /// the new caBundle is presented only after this time.
@@ -118,30 +115,6 @@ fn era(release: &str) -> Result<Era, String> {
         (1, 12..=26) => Ok(Era::V1_12),
         _ => Ok(Era::V1_27),
     }
-}
-
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Configuration")]
-struct Configuration {
-    /// File of policy and templates; without it and without a ConfigMap, the built-in configuration is used
-    #[arg(long = "injectConfig")]
-    inject_config: Option<PathBuf>,
-    /// File of the templates' values
-    #[arg(long = "injectValues", default_value = VALUES)]
-    inject_values: PathBuf,
-    /// File of the mesh's configuration
-    #[arg(long = "meshConfig", default_value = MESH)]
-    mesh_config: PathBuf,
-    /// ConfigMap to watch instead of the files, with keys config and values
-    #[arg(long = "injectConfigMapName", env = "INJECTION_CONFIG_MAP_NAME")]
-    inject_config_map: Option<String>,
-    /// ConfigMap of the mesh's configuration, with key mesh
-    #[arg(long = "meshConfigMapName", env = "SHARED_MESH_CONFIG", default_value = "istio")]
-    mesh_config_map: String,
-    /// Namespace of istiod, whose ConfigMaps istio-sidecar-injector and istio are watched if no other configuration is
-    /// given; the built-in configuration is used until istio-sidecar-injector exists
-    #[arg(long = "istioNamespace", env = "ISTIO_NAMESPACE")]
-    istio_namespace: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -281,43 +254,6 @@ impl Flags {
     /// Neither the kubeconfig nor the pod's service account gives a client.
     pub async fn client(&self) -> Result<kube::Client, cluster::Error> {
         client(self.kubeconfig.as_deref()).await
-    }
-
-    /// Returns the source of the configuration. `exists`: whether a file exists.
-    ///
-    /// # Errors
-    /// The source is a ConfigMap, and no client can be created.
-    pub async fn source(&self, exists: impl Fn(&std::path::Path) -> bool) -> Result<Source, cluster::Error> {
-        let Configuration {
-            inject_config,
-            inject_values,
-            mesh_config,
-            inject_config_map,
-            mesh_config_map,
-            istio_namespace,
-        } = self.configuration.clone();
-        if let Some(injection) = inject_config_map.filter(|name| !name.is_empty()) {
-            let client = self.client().await?;
-            return Ok(Source::ConfigMaps {
-                client,
-                namespace: self.namespace.clone(),
-                injection,
-                mesh: mesh_config_map,
-                optional: false,
-            });
-        }
-        let config = inject_config.or_else(|| exists(CONFIG.as_ref()).then(|| CONFIG.into()));
-        Ok(match (config, istio_namespace.filter(|namespace| !namespace.is_empty())) {
-            (Some(config), _) => Source::Files { config, values: inject_values, mesh: mesh_config },
-            (None, Some(namespace)) => Source::ConfigMaps {
-                client: self.client().await?,
-                namespace,
-                injection: self.revised("istio-sidecar-injector"),
-                mesh: self.revised("istio"),
-                optional: true,
-            },
-            (None, None) => Source::Default,
-        })
     }
 
     /// Returns the source of the certificate. `services`: names of further services by which the API server connects.

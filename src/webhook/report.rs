@@ -167,7 +167,7 @@ pub(super) fn configuration(source: &Source) -> Vec<String> {
     match source {
         Source::Default => vec!["built-in".to_owned()],
         Source::Files { config, values, mesh } => {
-            [config, values, mesh].map(|path| format!("file {}", path.display())).to_vec()
+            [config, &values.path, &mesh.path].map(|path| format!("file {}", path.display())).to_vec()
         }
         Source::ConfigMaps { namespace, injection, mesh, optional, .. } => {
             let instead = optional.then(|| "built-in while the first ConfigMap does not exist".to_owned());

@@ -1,6 +1,6 @@
 //! Tests of configurations in files and ConfigMaps that change during reviews. An invalid one has no effect.
 
-use istio_cni::webhook::{Certificates, Source};
+use istio_cni::webhook::{Certificates, ConfigFile, Source};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -40,7 +40,8 @@ async fn files_are_read_again_and_a_bad_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let write = |text: &str| std::fs::write(file("config"), text).unwrap();
-    let source = Source::Files { config: file("config"), values: file("values"), mesh: file("mesh") };
+    let other = |name: &str| ConfigFile { path: file(name), is_optional: true };
+    let source = Source::Files { config: file("config"), values: other("values"), mesh: other("mesh") };
     let stage = Stage::start(source).await;
     stage.server.until("/readyz", "configuration: ").await;
     write("one");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use istio_cni::webhook::{AdmissionOutcome, Issued, Review, Route, Source, StatusPage, Verdict};
+use istio_cni::webhook::{AdmissionOutcome, ConfigFile, Issued, Review, Route, Source, StatusPage, Verdict};
 use serde_json::{Value, json};
 
 use crate::stage::{Plan, Simple, get, mount, review, webhook_configuration};
@@ -56,7 +56,8 @@ async fn a_report_has_outcomes_refusals_configuration_and_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     std::fs::write(file("config"), "v1").unwrap();
-    let source = Source::Files { config: file("config"), values: file("values"), mesh: file("mesh") };
+    let other = |name: &str| ConfigFile { path: file(name), is_optional: true };
+    let source = Source::Files { config: file("config"), values: other("values"), mesh: other("mesh") };
     let simple = Simple::planned(|plan| paged(Plan { source, ..plan })).await;
     let mut connection = simple.connect().await;
     let mut hostile = review("v1", "u3", "broken");

@@ -2,7 +2,9 @@
 
 use clap::{CommandFactory as _, Parser};
 
+use super::source::CONFIG;
 use super::*;
+use crate::webhook::configuration::Source;
 
 #[derive(Parser)]
 struct Program {
@@ -33,6 +35,35 @@ async fn absent_files_leave_the_defaults_unless_they_are_named() {
         matches!(flags("").source(|_| true).await, Ok(Source::Files { config, .. }) if config == std::path::Path::new(CONFIG))
     );
     assert!(matches!(flags("--injectConfig=/c").source(|_| false).await, Ok(Source::Files { .. })));
+}
+
+#[tokio::test]
+async fn only_files_that_are_named_are_required() {
+    for (line, are_optional) in [
+        ("--injectConfig=/c", [true, true]),
+        ("--injectConfig=/c --injectValues=/v", [false, true]),
+        ("--injectConfig=/c --meshConfig=/etc/istio/config/mesh", [true, false]),
+    ] {
+        let Ok(Source::Files { values, mesh, .. }) = flags(line).source(|_| false).await else { panic!("{line}") };
+        assert_eq!([values.is_optional, mesh.is_optional], are_optional, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_flag_of_a_source_that_is_not_read_is_refused() {
+    for (line, unused) in [
+        ("", None),
+        ("--injectConfig=/c --injectValues=/v --meshConfig=/m", None),
+        ("--injectValues=/v", Some("--injectValues has no effect without --injectConfig: ")),
+        ("--meshConfig=/m", Some("--meshConfig has no effect without --injectConfig: ")),
+        ("--meshConfigMapName=mine", None),
+    ] {
+        let flags = flags(line);
+        let source = flags.source(|_| false).await.unwrap();
+        let found = flags.check_source(&source).err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(found.is_empty(), unused.is_none(), "{line}: {found}");
+        assert!(found.starts_with(unused.unwrap_or_default()), "{line}: {found}");
+    }
 }
 
 #[tokio::test]

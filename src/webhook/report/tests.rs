@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::super::configuration::ConfigFile;
 use super::super::files::CertificateFiles;
 use super::super::issue::{Issued, Lifetime};
 use super::*;
@@ -82,7 +83,8 @@ fn sources_are_named_without_the_file_of_the_key() {
     let store = CertificateStore::Directory(file("store"));
     let issued = Certificates::SelfSigned { store, names: Vec::new(), lifetime: Lifetime(Duration::ZERO) };
     assert_eq!(certificate(&issued), ["issued by this program, stored in /etc/store"]);
-    let source = Source::Files { config: file("config"), values: file("values"), mesh: file("mesh") };
+    let other = |name: &str| ConfigFile { path: file(name), is_optional: true };
+    let source = Source::Files { config: file("config"), values: other("values"), mesh: other("mesh") };
     assert_eq!(configuration(&source), ["file /etc/config", "file /etc/values", "file /etc/mesh"]);
     assert_eq!(configuration(&Source::Default), ["built-in"]);
 }

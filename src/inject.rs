@@ -25,4 +25,4 @@ pub use merge::{Error as MergeError, merge_pod};
 pub use patch::{Operation, PatchError, apply, diff};
 pub(crate) use pod::{Record, or_default, record, records};
 pub use typed::{Mismatch, Struct};
-pub use workload::{Invalid, NoObject};
+pub use workload::{Invalid, NoObject, claims};

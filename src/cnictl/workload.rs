@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Error;
 use super::configuration::in_time;
+use crate::inject::claims;
 
 /// A workload of the cluster by kind and name.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +68,7 @@ pub(super) fn pods_of(document: Value) -> Vec<Value> {
                 metadata.insert("namespace".to_owned(), namespace.clone());
                 metadata.retain(|_, value| !value.is_null());
             }
+            add_claims(&mut pod, &document);
             vec![pod]
         }
         None if document.pointer("/spec/containers").is_some() => vec![document],
@@ -74,9 +76,44 @@ pub(super) fn pods_of(document: Value) -> Vec<Value> {
     }
 }
 
+/// Adds the volumes that the controller of a StatefulSet gives to a pod, one for each claim template. Each replaces a volume of its
+/// name.
+fn add_claims(pod: &mut Value, document: &Value) {
+    let claims = claims(document);
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut).filter(|_| !claims.is_empty()) else { return };
+    let volumes = spec.entry("volumes").or_insert_with(|| json!([]));
+    if volumes.is_null() {
+        *volumes = json!([]);
+    }
+    let Some(volumes) = volumes.as_array_mut() else { return };
+    volumes.retain(|volume| !claims.iter().any(|name| volume["name"] == **name));
+    let set = document["metadata"]["name"].as_str().unwrap_or_default();
+    let claim =
+        |name: &String| json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-{set}-0")}});
+    volumes.extend(claims.iter().map(claim));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_pod_of_a_stateful_set_has_the_volumes_of_its_claims() {
+        let volumes = json!([{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]);
+        let template = json!({"spec": {"containers": [], "volumes": volumes}});
+        let claims = json!([{"metadata": {"name": "data"}}, {"metadata": {"name": "log"}}]);
+        let spec = json!({"template": template, "volumeClaimTemplates": claims});
+        let pods = pods_of(json!({"kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}));
+        let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-db-0")}});
+        let expected = json!([{"name": "tmp", "emptyDir": {}}, claim("data"), claim("log")]);
+        assert_eq!(pods[0]["spec"]["volumes"], expected);
+        for volumes in [Value::Null, json!([])] {
+            let template = json!({"spec": {"containers": [], "volumes": volumes}});
+            let spec = json!({"template": template, "volumeClaimTemplates": [{"metadata": {"name": "log"}}]});
+            let pods = pods_of(json!({"kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}));
+            assert_eq!(pods[0]["spec"]["volumes"], json!([claim("log")]));
+        }
+    }
 
     #[test]
     fn kinds_have_kubectls_names_and_other_texts_are_none() {

@@ -50,7 +50,7 @@ fn known(document: &Value) -> Option<&'static Known> {
 }
 
 /// Returns the names of a StatefulSet's claim templates, for each of which its pods get a volume of this name.
-pub(super) fn claims(document: &Value) -> Vec<String> {
+pub fn claims(document: &Value) -> Vec<String> {
     if pod::text(document, "kind") != "StatefulSet" {
         return Vec::new();
     }

@@ -173,6 +173,8 @@ pub mod container {
     pub const VALIDATION: &str = "istio-validation";
     /// The init container that enables core dumps.
     pub const CORE_DUMP: &str = "enable-core-dump";
+    /// The containers of Istio's templates that each injected pod may have.
+    pub const INJECTED: [&str; 3] = [PROXY, VALIDATION, INIT];
 }
 
 /// Environment variables of the `istio-proxy` container that change the rules.

@@ -33,10 +33,12 @@ mod overrides;
 mod owner;
 mod pipeline;
 mod place;
+mod pod_resources;
 pub mod policy;
 mod probes;
 mod prometheus;
 mod proto;
+mod proxy;
 mod proxy_config;
 mod recorded;
 mod settings;
@@ -199,14 +201,26 @@ impl Injector {
     /// # Errors
     /// The pod cannot get the sidecar that the decision requires; the text is for the pod's author.
     pub fn review<'a>(&self, request: &Request<'a>) -> Result<InjectionOutcome<'a>, Error> {
+        let outcome = self.inject(request)?;
+        let refused = match &outcome {
+            InjectionOutcome::Injected { injected, .. } if self.refuse_sandboxes => {
+                advice::redirected_sandbox(&injected.pod, request.sandbox)
+            }
+            _ => None,
+        };
+        match refused {
+            Some(class) => Err(Error::Sandbox(class.to_owned())),
+            None => Ok(outcome),
+        }
+    }
+
+    /// Decides about a pod and injects it, whether its rules reach it or not.
+    fn inject<'a>(&self, request: &Request<'a>) -> Result<InjectionOutcome<'a>, Error> {
         let pod = request.pod;
         let namespace = namespace_of(pod, request.namespace);
         let decision = self.decide(pod, namespace);
         if !decision.inject {
             return Ok(InjectionOutcome::Skipped(decision));
-        }
-        if let Some(class) = advice::sandbox(pod, request.sandbox).filter(|_| self.refuse_sandboxes) {
-            return Err(Error::Sandbox(class.to_owned()));
         }
         // Otherwise, the reason against such a pod would be the budget.
         startable::check_annotations(pod)?;

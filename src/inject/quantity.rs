@@ -78,8 +78,8 @@ pub(super) fn is_whole(text: &str) -> bool {
     nanos(text).is_none_or(|nanos| nanos.is_multiple_of(10_u128.pow(NANO.unsigned_abs())))
 }
 
-/// Returns a quantity in units of 10^-9, rounded up.
-fn nanos(text: &str) -> Option<u128> {
+/// Returns a quantity in units of 10^-9, rounded up; `None` if it is no quantity, is negative, or is too large.
+pub(super) fn nanos(text: &str) -> Option<u128> {
     let (number, suffix) = split(text)?;
     let (magnitude, scale) = (number.digits().filter(|_| !number.negative)?, number.scale()?);
     let (magnitude, exponent) = match unit(suffix)? {

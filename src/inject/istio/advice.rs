@@ -5,18 +5,19 @@
 
 use serde_json::Value;
 
-use crate::contract::{PROXY_ID, annotation, container};
+use super::{pod_resources, proxy};
+use crate::contract::{PROXY_ID, container};
+use crate::inject::image;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::{image, quantity};
 use crate::pod::is_sandbox;
 
 /// Returns the warnings about a pod with a sidecar. `is_sandboxed`: see [`sandbox`].
 pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
-    sandbox(pod, is_sandboxed)
+    redirected_sandbox(pod, is_sandboxed)
         .map(sandboxed)
         .into_iter()
         .chain(as_proxy(pod))
-        .chain(above_the_pods(pod))
+        .chain(pod_resources::warnings(pod))
         .chain(upper_case(pod))
         .chain(no_container(pod))
         .collect()
@@ -27,6 +28,13 @@ pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
 pub(super) fn sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
     let class = Some(pod::text(pod::spec(pod), "runtimeClassName")).filter(|class| !class.is_empty());
     class.filter(|class| is_sandboxed.unwrap_or_else(|| is_sandbox(class)))
+}
+
+/// Returns the pod's `runtimeClassName`, if it is that of a sandbox and the node is to redirect the pod's traffic: `istio-init`
+/// programs the rules in the sandbox itself.
+pub(super) fn redirected_sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
+    let has_init = pod::find(pod::containers(pod, INIT_CONTAINERS), container::INIT).is_some();
+    sandbox(pod, is_sandboxed).filter(|_| !has_init && proxy::is_redirected(pod))
 }
 
 fn sandboxed(class: &str) -> String {
@@ -42,15 +50,11 @@ fn sandboxed(class: &str) -> String {
 /// reach it through the proxy.
 fn as_proxy(pod: &Value) -> Vec<String> {
     let is_proxy = |item: &&Value| pod::name(item) == container::PROXY;
-    let all = || [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
-    let Some(proxy) = all().find(is_proxy) else { return Vec::new() };
-    if pod::annotation(pod, annotation::INTERCEPTION_MODE) == Some("NONE") {
-        return Vec::new();
-    }
+    let Some(sidecar) = pod::sidecar(pod).filter(|_| proxy::is_redirected(pod)) else { return Vec::new() };
     let inits = pod::containers(pod, INIT_CONTAINERS);
     let native = inits.iter().position(|item| is_proxy(&item));
     let beside = |(at, item): &(usize, &Value)| {
-        let is_after = native.is_some_and(|native| *at > native) && !INJECTED.contains(&pod::name(item));
+        let is_after = native.is_some_and(|native| *at > native) && !container::INJECTED.contains(&pod::name(item));
         is_after || pod::text(item, "restartPolicy") == "Always"
     };
     let applications = pod::containers(pod, CONTAINERS)
@@ -61,7 +65,7 @@ fn as_proxy(pod: &Value) -> Vec<String> {
         let (user, group) = (("runAsUser", "as user"), ("runAsGroup", "in group"));
         let same = [user, group].into_iter().filter_map(|(field, words)| {
             let id = id_of(item, field).or_else(|| id_of(pod::spec(pod), field))?;
-            (id == id_of(proxy, field).filter(|id| *id != 0).unwrap_or(PROXY_ID.into()))
+            (id == id_of(sidecar, field).filter(|id| *id != 0).unwrap_or(PROXY_ID.into()))
                 .then(|| format!("{words} {id}"))
         });
         let same = same.collect::<Vec<_>>().join(" and ");
@@ -75,14 +79,12 @@ fn as_proxy(pod: &Value) -> Vec<String> {
     applications.filter_map(warning).collect()
 }
 
-/// The containers of the templates.
-const INJECTED: [&str; 3] = [container::PROXY, container::VALIDATION, container::INIT];
-
 /// Returns a warning for each injected container whose image has a path with upper-case letters.
 fn upper_case(pod: &Value) -> Vec<String> {
     let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
     let wrong = all.filter(|item| {
-        INJECTED.contains(&pod::name(item)) && image::check(pod::text(item, "image")) == Err(image::Invalid::UpperCase)
+        container::INJECTED.contains(&pod::name(item))
+            && image::check(pod::text(item, "image")) == Err(image::Invalid::UpperCase)
     });
     let warning = |item: &Value| {
         let (name, image) = (pod::name(item), pod::text(item, "image"));
@@ -103,29 +105,6 @@ fn no_container(pod: &Value) -> Option<String> {
     })
 }
 
-/// Returns a warning for each limit of an injected container above the limit of the whole pod (`spec.resources`), for which the
-/// API server of a cluster with the feature `PodLevelResources`, the default since Kubernetes 1.34, refuses the pod.
-fn above_the_pods(pod: &Value) -> Vec<String> {
-    let of_pod = pod::map(pod::spec(pod).get("resources").unwrap_or(&Value::Null), "limits");
-    let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
-    let mut warnings = Vec::new();
-    for item in all.filter(|item| INJECTED.contains(&pod::name(item))) {
-        let own = pod::map(item.get("resources").unwrap_or(&Value::Null), "limits");
-        for (resource, limit) in own {
-            let Some(most) = of_pod.get(resource) else { continue };
-            let (limit, most) = (quantity::text(limit), quantity::text(most));
-            if quantity::compare(&limit, &most).is_some_and(std::cmp::Ordering::is_gt) {
-                warnings.push(format!(
-                    "container {:?} has a limit of {limit} {resource}, more than the {most} of the whole pod (spec.resources): the API server \
-                     refuses such a pod; lower it with sidecar.istio.io/proxyCPULimit or sidecar.istio.io/proxyMemoryLimit",
-                    pod::name(item)
-                ));
-            }
-        }
-    }
-    warnings
-}
-
 fn id_of(of: &Value, field: &str) -> Option<i64> {
     of.get("securityContext")?.get(field)?.as_i64()
 }
@@ -135,6 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::contract::annotation;
 
     fn warnings(pod: &Value) -> Vec<String> {
         super::warnings(pod, None)
@@ -193,25 +173,21 @@ mod tests {
     #[test]
     fn nothing_is_said_about_pods_without_redirection() {
         let app = json!([{"name": "app", "securityContext": {"runAsUser": 1337}}, {"name": "istio-proxy"}]);
-        let mut pod = json!({"metadata": {"annotations": {}}, "spec": {"containers": app}});
-        assert_eq!(warnings(&pod).len(), 1);
-        pod["metadata"]["annotations"][annotation::INTERCEPTION_MODE] = "NONE".into();
-        assert_eq!(warnings(&pod), [""; 0]);
-    }
-
-    #[test]
-    fn a_limit_above_that_of_the_whole_pod_is_named() {
-        let proxy = json!({"name": "istio-proxy", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}});
-        let app = json!({"name": "app", "resources": {"limits": {"cpu": "7"}}});
-        let pod = |limits: Value| json!({"spec": {"resources": {"limits": limits}, "containers": [app, proxy]}});
-        let found = warnings(&pod(json!({"cpu": "1500m", "memory": "1024Mi"})));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(
-            found[0]
-                .starts_with("container \"istio-proxy\" has a limit of 2 cpu, more than the 1500m of the whole pod"),
-            "{found:?}"
-        );
-        assert_eq!(warnings(&pod(json!({"cpu": 2}))), [""; 0]);
+        let spec = json!({"runtimeClassName": "gvisor", "containers": app});
+        let pod = json!({"metadata": {"annotations": {}}, "spec": spec});
+        assert_eq!(warnings(&pod).len(), 2);
+        let mut direct = pod.clone();
+        direct["metadata"]["annotations"][annotation::INTERCEPTION_MODE] = "NONE".into();
+        assert_eq!(warnings(&direct), [""; 0]);
+        let mut gateway = pod.clone();
+        gateway["spec"]["containers"][1]["args"] = json!(["proxy", "router"]);
+        assert_eq!(warnings(&gateway), [""; 0]);
+        let mut without_envoy = pod.clone();
+        without_envoy["spec"]["containers"][1]["env"] = json!([{"name": "DISABLE_ENVOY", "value": "true"}]);
+        assert_eq!(warnings(&without_envoy), [""; 0]);
+        let mut by_init = pod;
+        by_init["spec"]["initContainers"] = json!([{"name": "istio-init"}]);
+        assert_eq!(warnings(&by_init).len(), 1, "istio-init programs the rules in the sandbox itself");
     }
 
     #[test]
@@ -236,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_handler_of_a_runtime_class_decides_whatever_its_name() {
-        let class = |class: &'static str| json!({"spec": {"runtimeClassName": class}});
+        let class =
+            |class: &'static str| json!({"spec": {"runtimeClassName": class, "containers": [{"name": "istio-proxy"}]}});
         for (class, handler, is_sandboxed) in [
             (class("strict"), Some(true), true),
             (class("kata"), Some(false), false),
@@ -265,7 +242,8 @@ mod tests {
             ("runc", false),
             ("", false),
         ] {
-            let found = warnings(&json!({"spec": {"runtimeClassName": class}}));
+            let sidecar = json!([{"name": "istio-proxy"}]);
+            let found = warnings(&json!({"spec": {"runtimeClassName": class, "containers": sidecar}}));
             assert_eq!(
                 found.iter().any(|text| text.contains(&format!("{class:?} is a sandbox"))),
                 is_sandboxed,

@@ -150,7 +150,7 @@ pub enum Error {
         name: String,
         cause: Box<Error>,
     },
-    /// The proxy listens on the status port of its agent.
+    /// The agent or its proxy listens on the status port for another purpose.
     #[error("the injected pod would not start: {0}")]
     StatusPortTaken(Taken),
     /// The injected pod would not be created, or would not start.

@@ -1,24 +1,17 @@
-//! The conflict of the agent's status port with the ports on which the proxy beside it listens.
+//! The conflict of the agent's status port with the other ports on which the agent and the proxy listen.
 //!
-//! The agent opens its port first. The proxy then cannot open its own, and the pod never becomes ready. An application that
-//! declares a port of either is warned about: whichever opens it second fails.
+//! The agent opens its status port first. What needs the port then cannot open it, and the pod never becomes ready. An application
+//! that declares a port of either is warned about: whichever opens it second fails.
 
 use serde_json::Value;
 
+use super::proxy;
 use crate::contract::{annotation, container, port};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// The port of the proxy for Prometheus, and its port for readiness.
-const OF_PROXY: [(u16, &str); 2] =
-    [(15090, "on which the proxy serves Prometheus"), (15021, "on which the proxy serves its readiness")];
-/// The proxy's administrative port, unless the proxy configuration has another.
-const ADMIN: u16 = 15000;
-
-/// A status port on which the proxy listens.
+/// A status port on which the agent or the proxy listens for another purpose.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the status port of the agent is {port} ({source_name}), {purpose}: the agent and the proxy cannot both listen on it"
-)]
+#[error("the status port of the agent is {port} ({source_name}), {purpose}: only one of the two can listen on it")]
 pub struct Taken {
     port: u16,
     /// The annotation or the field that sets the port.
@@ -30,10 +23,10 @@ pub struct Taken {
 /// and of the pod's proxy.
 ///
 /// # Errors
-/// The proxy listens on the port.
+/// The agent or the proxy listens on the port for another purpose.
 pub(super) fn check(author: &Value, merged: &Value, (mesh, proxy_config): (&Value, &Value)) -> Result<(), Taken> {
     let (status, source_name) = status_port(author, proxy_config);
-    match of_proxy(merged, (mesh, proxy_config)).into_iter().find(|(port, _)| *port == status && status != 0) {
+    match proxy::ports(merged, (mesh, proxy_config)).into_iter().find(|(port, _)| *port == status && status != 0) {
         Some((port, purpose)) => Err(Taken { port, source_name, purpose }),
         None => Ok(()),
     }
@@ -43,13 +36,13 @@ pub(super) fn check(author: &Value, merged: &Value, (mesh, proxy_config): (&Valu
 fn status_port(author: &Value, proxy_config: &Value) -> (u16, &'static str) {
     match pod::annotation(author, annotation::STATUS_PORT).and_then(|port| port.parse().ok()) {
         Some(port) => (port, annotation::STATUS_PORT),
-        None => (number(proxy_config, "statusPort", port::STATUS), "statusPort of the proxy configuration"),
+        None => (proxy::number(proxy_config, "statusPort", port::STATUS), "statusPort of the proxy configuration"),
     }
 }
 
 /// Returns a warning for each port that an application declares and on which the proxy or its agent listens.
 pub(super) fn warnings(author: &Value, merged: &Value, configs: (&Value, &Value)) -> Vec<String> {
-    let (mut reserved, (status, _)) = (of_proxy(merged, configs), status_port(author, configs.1));
+    let (mut reserved, (status, _)) = (proxy::ports(merged, configs), status_port(author, configs.1));
     if !reserved.is_empty() && status != 0 {
         reserved.push((status, "on which the agent serves status and metrics"));
     }
@@ -71,36 +64,6 @@ pub(super) fn warnings(author: &Value, merged: &Value, configs: (&Value, &Value)
         }));
     }
     warnings
-}
-
-/// Returns the ports on which the proxy of a pod listens; none if its sidecar is not Istio's agent with a proxy.
-fn of_proxy(merged: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<(u16, &'static str)> {
-    let Some(role) = pod::sidecar(merged).and_then(role) else { return Vec::new() };
-    let mut ports = OF_PROXY.to_vec();
-    ports.push((number(proxy_config, "proxyAdminPort", ADMIN), "on which the proxy serves its administration"));
-    let is_redirected = pod::annotation(merged, annotation::INTERCEPTION_MODE) != Some("NONE")
-        && pod::text(proxy_config, "interceptionMode") != "NONE";
-    if role == "sidecar" && is_redirected {
-        ports.push((number(mesh, "proxyListenPort", port::OUTBOUND), "to which outbound traffic is redirected"));
-        ports.push((number(mesh, "proxyInboundListenPort", port::INBOUND), "to which inbound traffic is redirected"));
-    }
-    ports
-}
-
-fn number(config: &Value, field: &str, default: u16) -> u16 {
-    config.get(field).and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()).unwrap_or(default)
-}
-
-/// Returns the role of a container that runs Istio's agent with a proxy: `sidecar` or `router`.
-fn role(sidecar: &Value) -> Option<&str> {
-    let is_set = |variable: &Value| pod::name(variable) == "DISABLE_ENVOY" && pod::text(variable, "value") == "true";
-    if pod::name(sidecar) != container::PROXY || pod::list(sidecar, "env").iter().any(is_set) {
-        return None;
-    }
-    match pod::list(sidecar, "args") {
-        [first, role, ..] if first == "proxy" => role.as_str(),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -137,6 +100,9 @@ mod tests {
         }
         let admin = json!({annotation::STATUS_PORT: "15099", annotation::PROXY_CONFIG: "proxyAdminPort: 15099"});
         assert!(refusal(&admin).unwrap().contains("administration"));
+        let dns = "proxyMetadata: {ISTIO_META_DNS_CAPTURE: 'true'}";
+        let dns = json!({annotation::STATUS_PORT: "15053", annotation::PROXY_CONFIG: dns});
+        assert!(refusal(&dns).unwrap().contains("serves DNS"));
     }
 
     /// Returns the warnings about ports for a pod whose application declares this port.
@@ -178,6 +144,8 @@ mod tests {
             json!({annotation::STATUS_PORT: "15099"}),
             json!({annotation::STATUS_PORT: "0"}),
             json!({annotation::STATUS_PORT: "15008"}),
+            json!({annotation::STATUS_PORT: "15053"}),
+            json!({annotation::STATUS_PORT: "15004"}),
             json!({annotation::STATUS_PORT: "15000", annotation::PROXY_CONFIG: "proxyAdminPort: 15099"}),
             json!({annotation::STATUS_PORT: "15001", annotation::INTERCEPTION_MODE: "NONE"}),
             json!({annotation::STATUS_PORT: "15006", annotation::TEMPLATES: "gateway"}),

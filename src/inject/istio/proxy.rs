@@ -1,0 +1,148 @@
+//! What the container `istio-proxy` of a pod runs, and on which ports.
+
+use serde_json::Value;
+
+use crate::contract::{annotation, container, port, proxy_env};
+use crate::inject::pod;
+use crate::redirect::annotations::parse_bool;
+
+/// The program of a pod's sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program<'a> {
+    /// Istio's agent with a proxy in this role: `sidecar`, `router` or `waypoint`.
+    Proxy(&'a str),
+    /// Istio's agent without a proxy.
+    NoProxy,
+    /// A program whose arguments are not the agent's.
+    Unknown,
+}
+
+impl<'a> Program<'a> {
+    pub(super) fn of(sidecar: &'a Value) -> Self {
+        if is_on(sidecar, proxy_env::DISABLE_ENVOY, false) {
+            return Self::NoProxy;
+        }
+        match pod::list(sidecar, "args") {
+            [first, role, ..] if first == "proxy" => role.as_str().map_or(Self::Unknown, Self::Proxy),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Whether the pod's traffic is to be redirected to its sidecar, by the node or by `istio-init`.
+pub(super) fn is_redirected(pod: &Value) -> bool {
+    let Some(program) = pod::sidecar(pod).map(Program::of) else { return false };
+    let has_init = pod::find(pod::containers(pod, pod::INIT_CONTAINERS), container::INIT).is_some();
+    pod::annotation(pod, annotation::INTERCEPTION_MODE) != Some("NONE")
+        && (has_init || matches!(program, Program::Proxy("sidecar") | Program::Unknown))
+}
+
+/// The value of a variable with a port, or its default.
+fn variable_port(sidecar: &Value, name: &str, default: u16) -> u16 {
+    value(sidecar, name).and_then(|port| port.parse().ok()).unwrap_or(default)
+}
+
+fn is_on(sidecar: &Value, name: &str, default: bool) -> bool {
+    value(sidecar, name).and_then(parse_bool).unwrap_or(default)
+}
+
+/// Returns the value of a variable; the last one of its name counts.
+fn value<'a>(sidecar: &'a Value, name: &str) -> Option<&'a str> {
+    let variable = pod::list(sidecar, "env").iter().rfind(|variable| pod::name(variable) == name)?;
+    variable.get("value")?.as_str()
+}
+
+/// Returns the port on which the agent serves DNS, if it does.
+fn dns_port(sidecar: &Value, role: &str) -> Option<u16> {
+    let is_captured = role == "sidecar" && is_on(sidecar, proxy_env::DNS_CAPTURE, false);
+    if !is_captured && !is_on(sidecar, "ISTIO_META_ENABLE_DNS_SERVER", false) {
+        return None;
+    }
+    match value(sidecar, "DNS_PROXY_ADDR") {
+        Some(address) => address.rsplit_once(':')?.1.parse().ok(),
+        None => Some(port::DNS),
+    }
+}
+
+/// The proxy's administrative port, unless the proxy configuration has another.
+const ADMIN: u16 = 15000;
+
+/// Returns the ports on which the proxy and its agent listen, beside the agent's status port; none if the pod's sidecar is not
+/// Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of the pod's proxy.
+pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<(u16, &'static str)> {
+    let Some(sidecar) = pod::sidecar(pod) else { return Vec::new() };
+    let Program::Proxy(role) = Program::of(sidecar) else { return Vec::new() };
+    let mut ports = vec![
+        (variable_port(sidecar, "ENVOY_PROMETHEUS_PORT", 15090), "on which the proxy serves Prometheus"),
+        (variable_port(sidecar, "ENVOY_STATUS_PORT", 15021), "on which the proxy serves its readiness"),
+        (number(proxy_config, "proxyAdminPort", ADMIN), "on which the proxy serves its administration"),
+    ];
+    ports.extend(dns_port(sidecar, role).map(|port| (port, "on which the agent serves DNS")));
+    if role == "sidecar" && is_on(sidecar, "ISTIO_META_ENABLE_HBONE", false) {
+        ports.push((port::TUNNEL, "on which the proxy accepts HBONE"));
+    }
+    if is_redirected(pod) && pod::text(proxy_config, "interceptionMode") != "NONE" {
+        ports.push((number(mesh, "proxyListenPort", port::OUTBOUND), "to which outbound traffic is redirected"));
+        ports.push((number(mesh, "proxyInboundListenPort", port::INBOUND), "to which inbound traffic is redirected"));
+    }
+    ports
+}
+
+/// Returns the port in a field of a configuration, or its default.
+pub(super) fn number(config: &Value, field: &str, default: u16) -> u16 {
+    config.get(field).and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()).unwrap_or(default)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_program_follows_from_arguments_and_environment() {
+        for (sidecar, program, is_redirected) in [
+            (json!({"args": ["proxy", "sidecar", "--domain"]}), Program::Proxy("sidecar"), true),
+            (json!({"args": ["proxy", "router"]}), Program::Proxy("router"), false),
+            (json!({"args": ["serve"]}), Program::Unknown, true),
+            (json!({}), Program::Unknown, true),
+            (
+                json!({"args": ["proxy", "sidecar"], "env": [{"name": "DISABLE_ENVOY", "value": "TRUE"}]}),
+                Program::NoProxy,
+                false,
+            ),
+        ] {
+            let mut named = sidecar.clone();
+            named["name"] = "istio-proxy".into();
+            let mut pod = json!({"metadata": {"annotations": {}}, "spec": {"containers": [named]}});
+            assert_eq!((Program::of(&sidecar), super::is_redirected(&pod)), (program, is_redirected), "{sidecar}");
+            pod["metadata"]["annotations"][annotation::INTERCEPTION_MODE] = "NONE".into();
+            assert!(!super::is_redirected(&pod), "{sidecar}");
+        }
+    }
+
+    #[test]
+    fn ports_follow_the_variables_that_move_them() {
+        let of = |env: Value, args: Value| {
+            let sidecar = json!({"name": "istio-proxy", "args": args, "env": env});
+            let found = ports(&json!({"spec": {"containers": [sidecar]}}), (&json!({}), &json!({})));
+            let mut found: Vec<u16> = found.into_iter().map(|(port, _)| port).collect();
+            found.sort_unstable();
+            found
+        };
+        let (sidecar, router) = (json!(["proxy", "sidecar"]), json!(["proxy", "router"]));
+        assert_eq!(of(json!([]), sidecar.clone()), [15000, 15001, 15006, 15021, 15090]);
+        assert_eq!(of(json!([]), router.clone()), [15000, 15021, 15090]);
+        let set = |pairs: &[(&str, &str)]| {
+            Value::from(pairs.iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>())
+        };
+        let moved = set(&[("ENVOY_PROMETHEUS_PORT", "16090"), ("ENVOY_STATUS_PORT", "16021")]);
+        assert_eq!(of(moved, router.clone()), [15000, 16021, 16090]);
+        let captured = [("ISTIO_META_DNS_CAPTURE", "true"), ("ISTIO_META_ENABLE_HBONE", "true")];
+        assert_eq!(of(set(&captured), sidecar.clone()), [15000, 15001, 15006, 15008, 15021, 15053, 15090]);
+        assert_eq!(of(set(&captured), router.clone()), [15000, 15021, 15090], "a gateway captures no DNS");
+        let elsewhere = set(&[("ISTIO_META_DNS_CAPTURE", "true"), ("DNS_PROXY_ADDR", "localhost:16053")]);
+        assert_eq!(of(elsewhere, sidecar), [15000, 15001, 15006, 15021, 15090, 16053]);
+        assert_eq!(of(set(&[("ISTIO_META_ENABLE_DNS_SERVER", "true")]), router), [15000, 15021, 15053, 15090]);
+    }
+}

@@ -12,6 +12,7 @@ mod facts;
 pub mod http;
 pub mod kubeconfig;
 pub mod lookup;
+pub(crate) mod name;
 pub mod selector;
 #[cfg(feature = "daemons")]
 pub mod watch;

@@ -4,13 +4,12 @@ use serde_json::Value;
 
 use super::pod;
 use super::typed::{Mismatch, Struct};
+use crate::pod::name::is_dns_label;
 
 mod source;
 
 /// The values of `mountPropagation`.
 const PROPAGATION: [&str; 3] = ["None", "HostToContainer", "Bidirectional"];
-/// The maximum length of a name, in bytes.
-const NAME: usize = 63;
 
 /// The condition that a volume or a mount does not meet.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,10 +62,7 @@ pub enum Invalid {
 /// The API server refuses it.
 pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     typed("core.Volume", volume)?;
-    let name = pod::name(volume);
-    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_name = name.len() <= NAME && name.chars().all(|c| is_end(c) || c == '-');
-    if !is_name || !name.starts_with(is_end) || !name.ends_with(is_end) {
+    if !is_dns_label(pod::name(volume)) {
         return Err(Invalid::Name);
     }
     let sources: Vec<&str> = set(volume).filter(|key| *key != "name").collect();

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::name::{is_key, is_label_value};
+
 /// A label selector (`metav1.LabelSelector`). An empty one matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "Unchecked")]
@@ -105,7 +107,7 @@ impl Requirement {
         if matches!(self.operator, Operator::In | Operator::NotIn) == (count == 0) {
             return Err(Error::Values { key, operator: format!("{:?}", self.operator), count });
         }
-        match self.values().iter().find(|value| !value.is_empty() && !is_name(value)) {
+        match self.values().iter().find(|value| !is_label_value(value)) {
             Some(value) => Err(Error::Value { key, value: value.clone() }),
             None => Ok(()),
         }
@@ -120,26 +122,6 @@ impl Requirement {
             Operator::DoesNotExist => value.is_none(),
         }
     }
-}
-
-/// Whether the text is a qualified name (`IsQualifiedName` of apimachinery).
-pub(crate) fn is_key(text: &str) -> bool {
-    match text.split_once('/') {
-        None => is_name(text),
-        Some((prefix, name)) => prefix.len() <= 253 && prefix.split('.').all(is_dns_label) && is_name(name),
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    let has_ends =
-        [text.bytes().next(), text.bytes().last()].iter().all(|b| b.is_some_and(|b| b.is_ascii_alphanumeric()));
-    has_ends && text.len() <= 63 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-}
-
-fn is_dns_label(text: &str) -> bool {
-    let is_outer = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let has_ends = [text.bytes().next(), text.bytes().last()].iter().all(|b| b.is_some_and(is_outer));
-    has_ends && text.bytes().all(|b| is_outer(b) || b == b'-')
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::review::{AdmissionOutcome, Review, Verdict};
+use crate::pod::name::is_dns_label;
 use crate::serve::event::{self, Content, MAX_NAME, Origin};
 
 /// The reporting component of the Events.
@@ -65,9 +66,8 @@ fn owner(pod: &Value, namespace: &str) -> Option<ObjectReference> {
     let references = pod["metadata"]["ownerReferences"].as_array()?;
     let controller = references.iter().find(|reference| reference["controller"] == true)?;
     let text = |key: &str| controller[key].as_str().filter(|text| (1..=MAX_NAME).contains(&text.len()));
-    let is_label = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     // The namespace becomes part of the path of a request to the API server, so only a valid name is accepted.
-    if namespace.is_empty() || namespace.len() > 63 || !is_label(namespace) {
+    if !is_dns_label(namespace) {
         return None;
     }
     Some(ObjectReference {

@@ -12,6 +12,7 @@ use crate::contract::annotation;
 use crate::inject::image;
 use crate::inject::pod;
 use crate::inject::quantity::is_quantity;
+use crate::pod::name::is_subdomain;
 use crate::redirect::{CIDRS, annotations as redirect};
 pub(super) use injected::check_injected;
 
@@ -165,13 +166,7 @@ fn quantity(value: &str) -> Result<(), &'static str> {
 
 /// Checks the name of a ConfigMap: a DNS subdomain.
 fn object_name(value: &str) -> Result<(), &'static str> {
-    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let is_label = |label: &str| {
-        let inside = label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-        inside && is_end(label.chars().next()) && is_end(label.chars().last())
-    };
-    let is_name = value.len() <= 253 && value.split('.').all(is_label);
-    is_name.then_some(()).ok_or("the name of a ConfigMap")
+    is_subdomain(value).then_some(()).ok_or("the name of a ConfigMap")
 }
 
 /// Checks an image. An empty one leaves the image to the configuration.

@@ -23,7 +23,7 @@ use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::typed::{Mismatch, Struct};
 use crate::inject::{image, volume};
-use crate::pod::selector::is_key;
+use crate::pod::name::{is_key, is_label_value};
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
 const ANNOTATIONS: usize = 256 * 1024;
@@ -170,7 +170,7 @@ fn metadata(author: &Value, pod: &Value) -> Result<(), Unstartable> {
     let metadata = pod::metadata(pod);
     for (name, value) in pod::map(metadata, "labels") {
         let value = value.as_str().unwrap_or_default();
-        if !names::is_label_value(value) && pod::label(author, name) != Some(value) {
+        if !is_label_value(value) && pod::label(author, name) != Some(value) {
             return Err(Unstartable::Label { name: name.clone(), value: value.to_owned() });
         }
     }

@@ -1,13 +1,11 @@
-//! The forms of names and other texts that the API server checks (apimachinery's `validation` and `content`).
+//! The forms of texts in a pod that the API server checks (apimachinery's `validation` and `content`).
 
 use std::net::IpAddr;
 
 use serde_json::Value;
 
-/// The maximum length of a DNS label and of a label's value, in bytes.
-const LABEL: usize = 63;
-/// The maximum length of a DNS subdomain, of a key of a ConfigMap and of a sysctl, in bytes.
-const LONG: usize = 253;
+use crate::pod::name::{SUBDOMAIN, is_part};
+
 /// The maximum length of a port's name, in bytes.
 const PORT_NAME: usize = 15;
 
@@ -21,32 +19,15 @@ pub(super) fn one_of(allowed: &[&str]) -> impl Fn(&Value) -> bool {
     text(|text| text.is_empty() || allowed.contains(&text))
 }
 
-/// Whether a label may have this value.
-pub(super) fn is_label_value(value: &str) -> bool {
-    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    let inside = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    value.len() <= LABEL && value.chars().all(inside) && ends(value.chars().next()) && ends(value.chars().last())
-}
-
-/// Whether a text is a DNS label (RFC 1123).
-pub(super) fn is_dns_label(text: &str) -> bool {
-    text.len() <= LABEL && is_part(text, "-")
-}
-
-/// Whether a text is a DNS subdomain (RFC 1123).
-pub(super) fn is_subdomain(text: &str) -> bool {
-    text.len() <= LONG && text.split('.').all(|part| is_part(part, "-"))
-}
-
 /// Whether a text is a domain of `dnsConfig.searches`.
 pub(super) fn is_search(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
-    text == "." || (name.len() <= LONG && name.split('.').all(|part| is_part(part, "-_")))
+    text == "." || (name.len() <= SUBDOMAIN && name.split('.').all(|part| is_part(part, "-_")))
 }
 
 /// Whether a text is the name of a sysctl.
 pub(super) fn is_sysctl(text: &str) -> bool {
-    text.len() <= LONG && text.split(['.', '/']).all(|part| is_part(part, "-_"))
+    text.len() <= SUBDOMAIN && text.split(['.', '/']).all(|part| is_part(part, "-_"))
 }
 
 /// Whether a text is the name of a port (`IANA_SVC_NAME`).
@@ -63,7 +44,7 @@ pub(super) fn is_variable(name: &str) -> bool {
 /// Whether a ConfigMap or a Secret may have this key.
 pub(super) fn is_config_key(key: &str) -> bool {
     let is_inside = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    !key.is_empty() && key.len() <= LONG && key.chars().all(is_inside) && key != "." && !key.starts_with("..")
+    !key.is_empty() && key.len() <= SUBDOMAIN && key.chars().all(is_inside) && key != "." && !key.starts_with("..")
 }
 
 /// Whether a header of HTTP may have this name.
@@ -86,27 +67,14 @@ pub(super) fn is_straight(path: &str) -> bool {
     path.split('/').all(|part| part != "..")
 }
 
-/// Whether a text is a part of a name in DNS, with these characters between letters and digits, apart from its length.
-fn is_part(text: &str, between: &str) -> bool {
-    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(|c| is_end(c) || between.contains(c))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_form_has_its_characters_and_its_length() {
-        let long = |part: &str, count: usize| vec![part; count].join(".");
         for (is_valid, valid, invalid) in [
-            (
-                is_dns_label as fn(&str) -> bool,
-                &["a", "0-a", &"a".repeat(63)][..],
-                &["", "A", "-a", "a.b", &"a".repeat(64)][..],
-            ),
-            (is_subdomain, &["a.b", "a", &long("abc", 63)], &["a..b", "a_b", ".a", &long("abc", 64)]),
-            (is_search, &[".", "a.b.", "a_b.c"], &["", "a b", "..", "_a"]),
+            (is_search as fn(&str) -> bool, &[".", "a.b.", "a_b.c"][..], &["", "a b", "..", "_a"][..]),
             (is_sysctl, &["net.ipv4.ip_local", "net/ipv4"], &["", "Net", "net..ipv4", "net.-x"]),
             (is_port_name, &["http", "a-1"], &["", "80", "a--b", "a-", "a234567890123456"]),
             (is_variable, &["A", "a.b c"], &["", "A=", "é"]),
@@ -114,7 +82,6 @@ mod tests {
             (is_header, &["X-A", "a"], &["", "X A", "a:b"]),
             (is_address, &["10.0.0.1", "010.0.0.01", "0.0.0.0", "::1"], &["", "10.0.0", "10.0.0.256", "a", "00::g"]),
             (is_straight, &["a/..b", ""], &["..", "a/../b"]),
-            (is_label_value, &["", "A.b_c-d"], &["-a", "a b", "a."]),
         ] {
             for text in valid {
                 assert!(is_valid(text), "{text:?}");

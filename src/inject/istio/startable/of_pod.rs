@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::change::{Change, POD};
 use super::fields::{ID, PROFILES, demand, is_id, profile, require};
-use super::names::{is_address, is_dns_label, is_search, is_subdomain, is_sysctl, one_of, text};
+use super::names::{is_address, is_search, is_sysctl, one_of, text};
 use super::{Unstartable, scheduling};
 use crate::inject::pod;
+use crate::pod::name::{is_dns_label, is_subdomain};
 
 const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Unstartable, fields};
 use crate::inject::{pod, quantity};
-use crate::pod::selector::is_key;
+use crate::pod::name::is_key;
 
 /// The resources without a domain that a container may have, beside huge pages.
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::Unstartable;
 use super::change::{Change, POD};
 use super::fields::{demand, require};
-use super::names::{is_label_value, text};
+use super::names::text;
 use crate::inject::pod;
-use crate::pod::selector::is_key;
+use crate::pod::name::{is_key, is_label_value};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 /// `Lt` and `Gt` need a feature of Kubernetes 1.35.

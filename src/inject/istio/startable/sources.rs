@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::fields::{demand, require};
-use super::names::{is_config_key, is_dns_label, is_straight, is_subdomain, is_variable, text};
+use super::names::{is_config_key, is_straight, is_variable, text};
 use super::{SOURCE, Unstartable, alternatives, set};
 use crate::inject::{pod, quantity};
-use crate::pod::selector::is_key;
+use crate::pod::name::{is_dns_label, is_key, is_subdomain};
 
 /// The fields of a pod that a variable may have. `spec.host` is the former name of `spec.nodeName`.
 const FIELDS: [&str; 10] = [

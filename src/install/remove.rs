@@ -86,7 +86,7 @@ impl RuntimeCache<'_> {
             return self.edit().map(drop);
         }
         let mut edited = 0;
-        for _ in 0..if in_flight.is_zero() { 0 } else { PERIODS } {
+        for _ in 0..PERIODS {
             std::thread::sleep(in_flight);
             edited = self.edit()?;
         }

@@ -217,10 +217,16 @@ pub mod port {
     pub const TUNNEL: u16 = 15008;
     /// The agent's DNS proxy.
     pub const DNS: u16 = 15053;
-    /// Status, readiness and Prometheus ports: never redirected inbound.
-    pub const NEVER_INBOUND: [u16; 3] = [15020, 15021, 15090];
     /// The agent's probes and merged metrics.
     pub const STATUS: u16 = 15020;
+    /// The proxy's readiness, unless a variable moves it.
+    pub const READINESS: u16 = 15021;
+    /// The proxy's own metrics, unless a variable moves them.
+    pub const PROMETHEUS: u16 = 15090;
+    /// The proxy's administration, unless the proxy configuration has another port.
+    pub const ADMIN: u16 = 15000;
+    /// Never redirected inbound.
+    pub const NEVER_INBOUND: [u16; 3] = [STATUS, READINESS, PROMETHEUS];
     /// Validation connects to this port.
     pub const PROBE: u16 = 15002;
 }

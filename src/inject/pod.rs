@@ -193,6 +193,12 @@ pub(super) fn remove_env(container: &mut Value, variable: &str) {
     }
 }
 
+/// Returns the keys of an object that have a value other than null.
+pub(super) fn set(value: &Value) -> impl Iterator<Item = &str> {
+    let members = value.as_object().into_iter().flatten();
+    members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
+}
+
 /// Removes null members at any depth, as decoding into Go's types does.
 pub(super) fn strip_nulls(value: &mut Value) {
     match value {

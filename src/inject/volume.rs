@@ -65,7 +65,7 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     if !is_dns_label(pod::name(volume)) {
         return Err(Invalid::Name);
     }
-    let sources: Vec<&str> = set(volume).filter(|key| *key != "name").collect();
+    let sources: Vec<&str> = pod::set(volume).filter(|key| *key != "name").collect();
     if sources.len() > 1 {
         return Err(Invalid::Sources(sources.join(", ")));
     }
@@ -104,12 +104,6 @@ fn typed(name: &str, value: &Value) -> Result<(), Invalid> {
         Some(of) => of.check(value).map_err(Invalid::Type),
         None => Ok(()),
     }
-}
-
-/// Returns the keys of an object that have a value other than null.
-fn set(value: &Value) -> impl Iterator<Item = &str> {
-    let members = value.as_object().into_iter().flatten();
-    members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
 }
 
 #[cfg(test)]

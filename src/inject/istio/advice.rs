@@ -30,11 +30,9 @@ pub(super) fn sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
     class.filter(|class| is_sandboxed.unwrap_or_else(|| is_sandbox(class)))
 }
 
-/// Returns the pod's `runtimeClassName`, if it is that of a sandbox and the node is to redirect the pod's traffic: `istio-init`
-/// programs the rules in the sandbox itself.
+/// Returns the pod's `runtimeClassName`, if it is that of a sandbox and the node is to redirect the pod's traffic.
 pub(super) fn redirected_sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
-    let has_init = pod::find(pod::containers(pod, INIT_CONTAINERS), container::INIT).is_some();
-    sandbox(pod, is_sandboxed).filter(|_| !has_init && proxy::is_redirected(pod))
+    sandbox(pod, is_sandboxed).filter(|_| proxy::is_redirected_by_node(pod))
 }
 
 fn sandboxed(class: &str) -> String {

@@ -17,7 +17,17 @@ pub(super) const PORT: &str = "prometheus.io/port";
 pub(super) const MERGED_PATH: &str = "/stats/prometheus";
 /// The ports of the proxy and its agent. They are no valid scrape targets, because the agent would scrape itself
 /// recursively.
-const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
+const RESERVED: [u16; 9] = [
+    port::ADMIN,
+    port::OUTBOUND,
+    15004,
+    port::INBOUND,
+    port::TUNNEL,
+    port::STATUS,
+    port::READINESS,
+    port::DNS,
+    port::PROMETHEUS,
+];
 
 /// The ends of the names of Prometheus' annotations.
 pub(super) const NAMES: [&str; 3] = ["scrape", "path", "port"];

@@ -32,9 +32,17 @@ impl<'a> Program<'a> {
 /// Whether the pod's traffic is to be redirected to its sidecar, by the node or by `istio-init`.
 pub(super) fn is_redirected(pod: &Value) -> bool {
     let Some(program) = pod::sidecar(pod).map(Program::of) else { return false };
-    let has_init = pod::find(pod::containers(pod, pod::INIT_CONTAINERS), container::INIT).is_some();
     pod::annotation(pod, annotation::INTERCEPTION_MODE) != Some("NONE")
-        && (has_init || matches!(program, Program::Proxy("sidecar") | Program::Unknown))
+        && (has_init(pod) || matches!(program, Program::Proxy("sidecar") | Program::Unknown))
+}
+
+/// Whether the node is to redirect the pod's traffic: `istio-init` programs the rules in the sandbox itself.
+pub(super) fn is_redirected_by_node(pod: &Value) -> bool {
+    !has_init(pod) && is_redirected(pod)
+}
+
+fn has_init(pod: &Value) -> bool {
+    pod::find(pod::containers(pod, pod::INIT_CONTAINERS), container::INIT).is_some()
 }
 
 /// The value of a variable with a port, or its default.
@@ -64,18 +72,15 @@ fn dns_port(sidecar: &Value, role: &str) -> Option<u16> {
     }
 }
 
-/// The proxy's administrative port, unless the proxy configuration has another.
-const ADMIN: u16 = 15000;
-
 /// Returns the ports on which the proxy and its agent listen, beside the agent's status port; none if the pod's sidecar is not
 /// Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of the pod's proxy.
 pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<(u16, &'static str)> {
     let Some(sidecar) = pod::sidecar(pod) else { return Vec::new() };
     let Program::Proxy(role) = Program::of(sidecar) else { return Vec::new() };
     let mut ports = vec![
-        (variable_port(sidecar, "ENVOY_PROMETHEUS_PORT", 15090), "on which the proxy serves Prometheus"),
-        (variable_port(sidecar, "ENVOY_STATUS_PORT", 15021), "on which the proxy serves its readiness"),
-        (number(proxy_config, "proxyAdminPort", ADMIN), "on which the proxy serves its administration"),
+        (variable_port(sidecar, "ENVOY_PROMETHEUS_PORT", port::PROMETHEUS), "on which the proxy serves Prometheus"),
+        (variable_port(sidecar, "ENVOY_STATUS_PORT", port::READINESS), "on which the proxy serves its readiness"),
+        (number(proxy_config, "proxyAdminPort", port::ADMIN), "on which the proxy serves its administration"),
     ];
     ports.extend(dns_port(sidecar, role).map(|port| (port, "on which the agent serves DNS")));
     if role == "sidecar" && is_on(sidecar, "ISTIO_META_ENABLE_HBONE", false) {

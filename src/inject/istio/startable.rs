@@ -216,7 +216,7 @@ fn volumes<'a>(author: &Value, merged: &'a Value, template_pod: &Value) -> Resul
         if !seen.insert(pod::name(volume)) && !by_author(pod::name(volume)) {
             return Err(Unstartable::SameVolume(pod::name(volume).to_owned()));
         }
-        let sources: Vec<&str> = set(volume).filter(|key| *key != "name").collect();
+        let sources: Vec<&str> = pod::set(volume).filter(|key| *key != "name").collect();
         if sources.len() > 1 {
             return Err(Unstartable::Sources { volume: pod::name(volume).to_owned(), sources: sources.join(", ") });
         }
@@ -224,12 +224,6 @@ fn volumes<'a>(author: &Value, merged: &'a Value, template_pod: &Value) -> Resul
         volume::check(volume).map_err(error)?;
     }
     Ok(volumes.iter().map(pod::name).collect())
-}
-
-/// Returns the keys of an object that have a value other than null.
-fn set(value: &Value) -> impl Iterator<Item = &str> {
-    let members = value.as_object().into_iter().flatten();
-    members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
 }
 
 /// Checks that no container is left with the image `auto`, whether it is injected or the author's.
@@ -278,7 +272,7 @@ fn handlers(container: &Value) -> Result<(), Unstartable> {
 /// Checks that a value, if there is one, has exactly one of `allowed`.
 fn alternatives(place: String, value: Option<&Value>, allowed: &[&str]) -> Result<(), Unstartable> {
     let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(()) };
-    let found: Vec<&str> = set(value).filter(|key| allowed.contains(key)).collect();
+    let found: Vec<&str> = pod::set(value).filter(|key| allowed.contains(key)).collect();
     if found.len() == 1 {
         return Ok(());
     }

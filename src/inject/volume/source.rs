@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Invalid, is_outside_of_volume, set};
+use super::{Invalid, is_outside_of_volume};
 use crate::inject::{pod, quantity};
 
 mod files;

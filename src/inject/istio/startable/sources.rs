@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::fields::{demand, require};
 use super::names::{is_config_key, is_straight, is_variable, text};
-use super::{SOURCE, Unstartable, alternatives, set};
+use super::{SOURCE, Unstartable, alternatives};
 use crate::inject::{pod, quantity};
 use crate::pod::name::{is_dns_label, is_key, is_subdomain};
 
@@ -51,7 +51,7 @@ pub(super) fn check(container: &Value) -> Result<(), Unstartable> {
 
 /// Checks the one source of a variable.
 fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
-    let Some(kind) = set(from).find(|kind| SOURCE.contains(kind)) else { return Ok(()) };
+    let Some(kind) = pod::set(from).find(|kind| SOURCE.contains(kind)) else { return Ok(()) };
     let source = &from[kind];
     let field = |key: &str| (format!("{kind}.{key}"), Value::from(pod::text(source, key)));
     let check = |key: &str, is_valid: fn(&str) -> bool, allowed| {

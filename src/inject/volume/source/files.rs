@@ -1,6 +1,6 @@
 //! The conditions of the API server on volumes of files: Secrets, ConfigMaps, fields of the pod, and projections of them.
 
-use super::{HashSet, Invalid, Value, is_outside_of_volume, one_of, pod, require, set};
+use super::{HashSet, Invalid, Value, is_outside_of_volume, one_of, pod, require};
 
 /// The sources of files with modes, also within `projected`.
 const FILES: [&str; 3] = ["secret", "configMap", "downwardAPI"];
@@ -16,7 +16,7 @@ pub(super) fn all(volume: &Value) -> Result<(), Invalid> {
     mode("projected.defaultMode", projected.get("defaultMode"))?;
     let mut paths = HashSet::new();
     pod::list(projected, "sources").iter().try_for_each(|source| {
-        let kinds: Vec<&str> = set(source).collect();
+        let kinds: Vec<&str> = pod::set(source).collect();
         if kinds.len() > 1 {
             return Err(Invalid::Projected(kinds.join(", ")));
         }

@@ -51,9 +51,11 @@ pub(crate) fn upgrade(stage: &Stage<'_>) -> Result<()> {
         stage.cluster.patch(ROLE, &json!({ "rules": without_list(&role)? }))?;
         set_image(IMAGES[1])?;
         stays(stage, &old)?;
-        stage.cluster.patch(ROLE, &json!({ "rules": role["rules"] }))?;
         set_image(IMAGES[0])?;
-        agent.rolled_out()
+        agent.rolled_out()?;
+        only(stage.cluster)?;
+        // Only now: the new agent takes over as soon as it has the right.
+        stage.cluster.patch(ROLE, &json!({ "rules": role["rules"] })).map(drop)
     })?;
     assert_eq!(uid(&only(stage.cluster)?), uid(&old), "the old agent is still running");
     figures::print_durations("failing upgrades: pod starts", &churn.starts);

@@ -1,6 +1,7 @@
-//! Writes the tables of `docs/reference` from the definitions that the programs use, and tests that they are current.
+//! Writes the tables of `docs/reference` from the definitions that the programs use, and the schemas and defaults of the charts;
+//! tests that they are current.
 //!
-//! Compiled only for tests. `make reference` writes the tables.
+//! Compiled only for tests. `make reference` writes the files.
 #![expect(clippy::disallowed_methods, reason = "reads the sources and writes the tables")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -11,27 +12,35 @@ mod errors;
 mod flags;
 mod guides;
 mod metrics;
+mod schema;
 mod table;
 
-use std::path::Path;
 use std::{env, fs};
 
-const DIRECTORY: &str = "docs/reference";
+use self::charts::{CHARTS, Values};
+
 /// The environment variable with which the test writes the tables instead of comparing them.
 const UPDATE: &str = "UPDATE";
 
-/// A document: its file name, and its text.
-type Page = (&'static str, String);
+/// A file: its path, and its text.
+type Page = (String, String);
 
-fn pages() -> [Page; 6] {
-    [
-        ("flags.md", flags::page()),
-        ("environment.md", environment::page()),
-        ("values.md", charts::page()),
-        ("metrics.md", metrics::page()),
-        ("annotations.md", annotations::page()),
-        ("errors.md", errors::page()),
-    ]
+fn pages() -> Vec<Page> {
+    let tables = [
+        ("docs/reference/flags.md", flags::page()),
+        ("docs/reference/environment.md", environment::page()),
+        ("docs/reference/values.md", charts::page()),
+        ("docs/reference/metrics.md", metrics::page()),
+        ("docs/reference/annotations.md", annotations::page()),
+        ("docs/reference/errors.md", errors::page()),
+    ];
+    let tables = tables.map(|(path, text)| (path.to_owned(), text));
+    let charts = CHARTS.into_iter().flat_map(|(chart, root)| {
+        let (values, directory) = (Values::of(chart, root), format!("install/helm/{chart}"));
+        let defaults = (format!("{directory}/files/defaults.json"), schema::defaults(&values));
+        [(format!("{directory}/values.schema.json"), schema::page(&values)), defaults]
+    });
+    tables.into_iter().chain(charts).collect()
 }
 
 /// The lines that only one of two texts has: `-` those of the file, `+` those of the definitions.
@@ -52,18 +61,16 @@ fn difference(file: &str, expected: &str) -> Vec<String> {
 #[test]
 fn tables_are_current() {
     let mut report = Vec::new();
-    for (name, text) in pages() {
-        let path = Path::new(DIRECTORY).join(name);
+    for (path, text) in pages() {
         if env::var_os(UPDATE).is_some() {
-            fs::create_dir_all(DIRECTORY).unwrap();
             fs::write(&path, &text).unwrap();
         }
         let lines = difference(&fs::read_to_string(&path).unwrap_or_default(), &text);
         if !lines.is_empty() {
-            report.push(format!("{}:\n{}", path.display(), lines.join("\n")));
+            report.push(format!("{path}:\n{}", lines.join("\n")));
         }
     }
-    assert!(report.is_empty(), "`make reference` updates these tables:\n{}", report.join("\n"));
+    assert!(report.is_empty(), "`make reference` updates these files:\n{}", report.join("\n"));
 }
 
 #[test]

@@ -6,13 +6,41 @@ use serde_json::Value;
 
 use super::table::{code, head, sentence, table};
 
+/// The charts, and the paths of the values in their `values.yaml`.
+pub(super) const CHARTS: [(&str, &str); 2] = [("istio-cni", "/defaults"), ("sidecar-injector", "")];
+
+/// The values of a chart: their defaults, and the comments that describe them.
+pub(super) struct Values {
+    pub(super) defaults: Value,
+    /// Whether the values may also be below `cni`, as in Istio's chart of the node agent.
+    pub(super) is_nested: bool,
+    comments: Vec<(String, String)>,
+}
+
+impl Values {
+    /// Reads the values of a chart in the checkout.
+    pub(super) fn of(chart: &str, root: &str) -> Self {
+        Self::parse(&fs::read_to_string(format!("install/helm/{chart}/values.yaml")).unwrap(), root)
+    }
+
+    pub(super) fn parse(file: &str, root: &str) -> Self {
+        let values: Value = serde_saphyr::from_str(file).unwrap();
+        let comments = comments(file, root.trim_start_matches('/'));
+        Self { defaults: values.pointer(root).unwrap().clone(), is_nested: !root.is_empty(), comments }
+    }
+
+    /// The comment above a value; empty if there is none.
+    pub(super) fn comment(&self, path: &str) -> &str {
+        self.comments.iter().find(|(known, _)| known == path).map(|(_, comment)| &**comment).unwrap_or_default()
+    }
+}
+
 pub(super) fn page() -> String {
     let mut text = head("Chart values", "the charts' `values.yaml`");
-    for (chart, root) in [("istio-cni", "/defaults"), ("sidecar-injector", "")] {
-        let file = fs::read_to_string(format!("install/helm/{chart}/values.yaml")).unwrap();
-        let values: Value = serde_saphyr::from_str(&file).unwrap();
+    for (chart, root) in CHARTS {
+        let values = Values::of(chart, root);
         let mut rows = Vec::new();
-        collect(values.pointer(root).unwrap(), "", &comments(&file, root.trim_start_matches('/')), &mut rows);
+        collect(&values.defaults, "", &values, &mut rows);
         text.push_str(&format!("## {chart}\n\n"));
         text.push_str(&table(["Value", "Default", "Description"], &rows));
     }
@@ -55,8 +83,8 @@ fn add(comment: &mut String, line: &str) {
 }
 
 /// Adds a row for each value that is not a map, and for empty maps. A map's comment is a separate row.
-fn collect(value: &Value, path: &str, comments: &[(String, String)], rows: &mut Vec<[String; 3]>) {
-    let comment = comments.iter().find(|(known, _)| known == path).map(|(_, comment)| &**comment).unwrap_or_default();
+fn collect(value: &Value, path: &str, values: &Values, rows: &mut Vec<[String; 3]>) {
+    let comment = values.comment(path);
     match value.as_object().filter(|map| !map.is_empty()) {
         Some(map) => {
             if !comment.is_empty() && !path.is_empty() {
@@ -64,7 +92,7 @@ fn collect(value: &Value, path: &str, comments: &[(String, String)], rows: &mut 
             }
             for (key, value) in map {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                collect(value, &path, comments, rows);
+                collect(value, &path, values, rows);
             }
         }
         None => rows.push([code(path), code(&value.to_string()), sentence(comment)]),

@@ -137,16 +137,9 @@ pub(crate) fn upgrades_overlap_by_default() {
     }
 }
 
+/// Values that contradict what the chart renders are refused with the reason. `schema` tests names and forms.
 pub(crate) fn invalid_values_are_refused() {
     for (value, reason) in [
-        (r#"global.platform="bare""#, r#"platform is "bare"; known are gke"#),
-        (r#"platform="bare""#, r#"platform is "bare"; known are gke"#),
-        (r#"profile="bare""#, r#"profile is "bare"; known are ambient, demo"#),
-        (r#"global.profile="bare""#, r#"profile is "bare"; known are ambient, demo"#),
-        (r#"compatibilityVersion="1.2""#, r#"compatibilityVersion is "1.2"; known are 1.24"#),
-        (r#"repair.mode="restart""#, r#"repair.mode is "restart"; known are evict"#),
-        (r#"provider="other""#, r#"provider is "other"; known are default, multus"#),
-        (r#"global.resourceScope="none""#, r#"global.resourceScope is "none"; known are all"#),
         ("ambient.enabled=true", "ambient.enabled is not supported"),
         (r#"profile="ambient""#, "ambient.enabled is not supported"),
         (r#"env.AMBIENT_ENABLED="true""#, "env.AMBIENT_ENABLED is not supported"),
@@ -165,16 +158,17 @@ pub(crate) fn invalid_values_are_refused() {
         (r#"env.KUBECONFIG="/x""#, "env.KUBECONFIG is not supported: the agent has the rights of its service account"),
         (r#"env.REPAIR_NODE_NAME="""#, "env.REPAIR_NODE_NAME is not supported: an agent has the right to act on pods"),
         ("env.HOST_ROOT=\"/x\"", "env.HOST_ROOT is not supported: the chart mounts the directory"),
-        (r#"runtimeConfigDirs=["etc/crio"]"#, "runtimeConfigDirs has \"etc/crio\", which is not the absolute path"),
-        (r#"runtimeConfigDirs=["/x/.."]"#, "runtimeConfigDirs has \"/x/..\", which is not the absolute path"),
         (r#"env.NODE_NAME="x""#, "env.NODE_NAME is not supported: the DaemonSet sets it"),
         (r#"repair.hub="docker.io/istio""#, "repair.hub is not supported"),
         (r#"repair.tag="1.10""#, "repair.tag is not supported"),
         ("rollingMaxUnavailable=1", "rollingMaxUnavailable is not supported"),
-        ("chianed=false", "chianed is a value of neither"),
-        ("repair.enable=false", "repair.enable is a value of neither"),
-        ("ambient.dns=false", "ambient.dns is a value of neither"),
-        (r#"logging.levle="debug""#, "logging.levle is a value of neither"),
+        (r#"global.hub="docker.io/istio""#, "the image docker.io/istio/install-cni:0.1.0 is Istio's own"),
+        (r#"hub="registry.istio.io/release""#, "the image registry.istio.io/release/install-cni:0.1.0 is Istio's own"),
+        (r#"image="istio/install-cni:1.30.0""#, "the image istio/install-cni:1.30.0 is Istio's own"),
+        (
+            r#"image="gcr.io/istio-release/install-cni:1""#,
+            "the image gcr.io/istio-release/install-cni:1 is Istio's own",
+        ),
     ] {
         for nest in ["", "cni."] {
             let error = AGENT.try_text(&[&format!("{nest}{value}")]).unwrap_err();
@@ -217,6 +211,28 @@ pub(crate) fn variables_outrank_values() {
     let environment = Agent::of(&objects).environment();
     assert_eq!((&*environment["EXCLUDE_NAMESPACES"], &*environment["REPAIR_BUDGET"]), ("a,b", "1000000"));
     assert!(!environment.contains_key("X"), "{environment:?}");
+}
+
+/// Repair in place is excepted from AppArmor's profiles by a field where the API server has it.
+pub(crate) fn apparmor_is_a_field_from_1_30_on() {
+    let of = |version: &str, value: &str| {
+        let flags = ["--kube-version", version, "--set", "repair.mode=repair", "--set-json", value];
+        let objects = parse(&AGENT.try_text_with(NAMESPACE, flags).unwrap());
+        let agent = Agent::of(&objects);
+        let is_annotated =
+            agent.annotations.get("container.apparmor.security.beta.kubernetes.io/install-cni").is_some();
+        (agent.container["securityContext"]["appArmorProfile"]["type"].as_str().map(str::to_owned), is_annotated)
+    };
+    let (field, annotation) = ((Some("Unconfined".to_owned()), false), (None, true));
+    assert_eq!(of("1.29.14", "revision=null"), annotation);
+    assert_eq!(of("1.30.0-gke.1", "revision=null"), field);
+    assert_eq!(of("1.33.0", "useAppArmorAnnotation=true"), annotation);
+    assert_eq!(of("1.29.14", "useAppArmorAnnotation=false"), field);
+}
+
+pub(crate) fn nodes_are_selected() {
+    let objects = AGENT.render(&[r#"nodeSelector={"mesh": "yes"}"#]);
+    assert_eq!(Agent::of(&objects).pod["nodeSelector"], json!({ "kubernetes.io/os": "linux", "mesh": "yes" }));
 }
 
 pub(crate) fn resource_scopes_divide_the_objects() {
@@ -268,18 +284,7 @@ pub(crate) fn every_value_has_an_effect() {
     let policy = "global.networkPolicy.enabled=true";
     let monitoring = ["podMonitor", "rules", "dashboards"].map(|part| format!("monitoring.{part}.enabled=true"));
     let monitoring = monitoring.each_ref().map(String::as_str);
-    values::have_effects(AGENT, "/defaults", &[&on, &["resources=null"], &[policy], &monitoring], other);
-}
-
-/// Returns the value to test a key with, if an arbitrary value would be invalid or without effect.
-fn other(path: &str) -> Option<Value> {
-    match path {
-        "global.platform" => Some(json!("k3s")),
-        "provider" => Some(json!("multus")),
-        "runtimeConfigDirs" => Some(json!(["/etc/containerd"])),
-        "global.resourceScope" => Some(json!("cluster")),
-        _ => None,
-    }
+    values::have_effects(AGENT, &[&on, &["resources=null"], &[policy], &monitoring], |_| None);
 }
 
 /// As in Istio's chart, all clients may scrape unless values restrict them. Probes are always allowed, because

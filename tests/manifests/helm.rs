@@ -36,6 +36,20 @@ impl Chart {
         fs::read_to_string(format!("manifests/{}.yaml", self.name)).unwrap()
     }
 
+    /// The schema of the chart's values.
+    pub(crate) fn schema(self) -> Value {
+        self.json("values.schema.json")
+    }
+
+    /// The defaults of the chart's values.
+    pub(crate) fn defaults(self) -> Value {
+        self.json("files/defaults.json")
+    }
+
+    fn json(self, name: &str) -> Value {
+        serde_json::from_str(&fs::read_to_string(format!("{}/{name}", self.directory())).unwrap()).unwrap()
+    }
+
     /// Renders the chart with values such as `repair.mode="evict"`, whose right sides are JSON; on failure returns
     /// helm's error.
     pub(crate) fn try_text(self, values: &[&str]) -> Result<String, String> {

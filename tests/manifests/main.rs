@@ -15,6 +15,7 @@ mod istio;
 mod monitoring;
 mod objects;
 mod rights;
+mod schema;
 mod shipped;
 mod tool;
 mod values;
@@ -37,7 +38,7 @@ fn main() {
         ("injector/references_match_names", injector::life::references_match_names),
         ("injector/one_replica_is_always_available", injector::life::one_replica_is_always_available),
     ];
-    let rendered: [(&str, fn()); 26] = [
+    let rendered: [(&str, fn()); 34] = [
         ("injector/installations_share_no_objects", injector::life::installations_share_no_objects),
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
@@ -57,6 +58,14 @@ fn main() {
         ("chart/arguments_are_understood", arguments::of_the_chart),
         ("chart/modes_are_the_programs", arguments::modes_are_the_programs),
         ("chart/rights_follow_the_mode", rights::of_the_chart),
+        ("chart/apparmor_is_a_field_from_1_30_on", chart::apparmor_is_a_field_from_1_30_on),
+        ("chart/nodes_are_selected", chart::nodes_are_selected),
+        ("schema/names_are_refused_at_each_depth", schema::names_are_refused_at_each_depth),
+        ("schema/values_of_another_form_are_refused", schema::values_of_another_form_are_refused),
+        ("schema/istios_values_are_accepted", schema::istios_values_are_accepted),
+        ("schema/values_of_a_former_release_suffice", schema::values_of_a_former_release_suffice),
+        ("schema/objects_have_the_standard_labels", schema::objects_have_the_standard_labels),
+        ("schema/monitors_replace_annotations", schema::monitors_replace_annotations),
         ("injector/every_value_has_an_effect", injector::every_value_has_an_effect),
         ("injector/the_network_policy_limits_clients", injector::the_network_policy_limits_clients),
         ("injector/invalid_values_are_refused", injector::invalid_values_are_refused),

@@ -145,6 +145,11 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         reason: "only repair in place enters network namespaces of pods",
     },
     Difference {
+        paths: &["daemonset/container/securityContext/appArmorProfile/type"],
+        how: How::OursOnly("\"Unconfined\""),
+        reason: "Kubernetes 1.30 deprecates the annotation for this field",
+    },
+    Difference {
         paths: &["daemonset/container/securityContext/capabilities/add/NET_RAW"],
         how: How::IstioOnly,
         reason: "rules are written over netlink; no raw socket is opened",

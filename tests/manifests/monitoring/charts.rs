@@ -48,10 +48,9 @@ pub(super) fn monitors_select_the_pods() {
     let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
     let ports = template["spec"]["containers"][0]["ports"].as_array().unwrap();
     let port = ports.iter().find(|port| port["name"] == endpoint["port"]).unwrap();
-    assert_eq!(
-        port["containerPort"],
-        template["metadata"]["annotations"]["prometheus.io/port"].as_str().unwrap().parse::<u16>().unwrap()
-    );
+    let unmonitored = AGENT.render(&[]);
+    let annotations = &only(&unmonitored, "DaemonSet")["spec"]["template"]["metadata"]["annotations"];
+    assert_eq!(port["containerPort"].to_string(), annotations["prometheus.io/port"].as_str().unwrap());
     assert_eq!(endpoint["relabelings"][0]["targetLabel"], "node");
     let objects = render(INJECTOR, "monitoring.serviceMonitor.enabled=true");
     let (monitor, service) = (only(&objects, "ServiceMonitor"), only(&objects, "Service"));

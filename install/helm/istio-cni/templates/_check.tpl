@@ -1,54 +1,24 @@
 {{/*
-Refuses unsupported values, and names that are neither in this chart nor in Istio's charts. All charts of a mesh share the
-values under `global`, so only those that this chart reads are checked.
+Refuses values that contradict each other or what the chart renders, and values of Istio's that are not supported, with the
+reason. Names and the forms of single values are values.schema.json's.
 */}}
-{{- define "istio-cni.checkNames" -}}
-{{- $others := list "base" "defaultRevision" "experimental" "gatewayClasses" "gateways" "istio_cni" "istiodRemote" "meshConfig" "pilot" "revisionTags" "sidecarInjectorWebhook" "telemetry" "ztunnel" -}}
-{{- $istios := dict -}}
-{{- $_ := set $istios "ambient" (list "configDir" "dnsCapture" "enableAmbientDetectionRetry" "enabled" "enablementSelectors" "ipv6" "reconcileIptablesOnStartup" "shareHostNetworkNamespace") -}}
-{{- $_ := set $istios "repair" (concat (keys .defaults.repair) (list "repairPods" "deletePods" "labelPods" "hub" "tag")) -}}
-{{- range list "logging" "monitoring" "resourceQuotas" "statusPage" "taint" -}}
-{{- $_ := set $istios . (keys (get $.defaults .)) -}}
-{{- end -}}
-{{- $known := concat (keys .defaults) (list "ambient" "compatibilityVersion" "platform" "profile") $others -}}
-{{- range $name, $value := .given -}}
-{{- if eq $name "rollingMaxUnavailable" -}}
-{{- fail "rollingMaxUnavailable is not supported: say updateStrategy.rollingUpdate.maxUnavailable" -}}
-{{- else if not (has $name $known) -}}
-{{- fail (printf "%s is a value of neither this chart nor one of Istio's" $name) -}}
-{{- else if hasKey $istios $name -}}
-{{- range $key := keys ($value | default dict) | sortAlpha -}}
-{{- if not (has $key (get $istios $name)) -}}
-{{- fail (printf "%s.%s is a value of neither this chart nor Istio's" $name $key) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{- define "istio-cni.checkValues" -}}
 {{- $true := list "1" "t" "T" "true" "TRUE" "True" -}}
 {{- $ambient := "this chart has no ambient mode yet. Leave it off, or install Istio's own chart" -}}
 {{- if has (toString (dig "enabled" false (.ambient | default dict))) $true -}}
 {{- fail (printf "ambient.enabled is not supported: %s" $ambient) -}}
 {{- end -}}
-{{- range $key := list "hub" "tag" -}}
+{{- range $key := list "hub" "image" "tag" -}}
 {{- if get $.repair $key -}}
-{{- fail (printf "repair.%s is not supported: repair is part of the agent, whose image `%s` names" $key $key) -}}
+{{- fail (printf "repair.%s is not supported: repair is part of the agent, whose image `hub`, `image` and `tag` name" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- $providers := list "default" "multus" -}}
-{{- if not (has .provider $providers) -}}
-{{- fail (printf "provider is \"%v\"; known are %s" .provider (join ", " $providers)) -}}
+{{- if hasKey . "rollingMaxUnavailable" -}}
+{{- fail "rollingMaxUnavailable is not supported: say updateStrategy.rollingUpdate.maxUnavailable" -}}
 {{- end -}}
-{{- range $dir := .runtimeConfigDirs -}}
-{{- if not (and (hasPrefix "/" $dir) (ne "/" (clean $dir))) -}}
-{{- fail (printf "runtimeConfigDirs has \"%v\", which is not the absolute path of a directory below the root" $dir) -}}
-{{- end -}}
-{{- end -}}
-{{- $scopes := list "all" "cluster" "namespace" -}}
-{{- if not (has .global.resourceScope $scopes) -}}
-{{- fail (printf "global.resourceScope is \"%v\"; known are %s" .global.resourceScope (join ", " $scopes)) -}}
+{{- $image := include "istio-cni.image" . -}}
+{{- if regexMatch "^((index\\.)?docker\\.io/)?istio/|^gcr\\.io/istio-|^registry\\.istio\\.io/" $image -}}
+{{- fail (printf "the image %s is Istio's own, whose program is another: set global.hub and global.tag, or image, to this project's" $image) -}}
 {{- end -}}
 {{- if has (toString (get .env "AMBIENT_ENABLED")) $true -}}
 {{- fail (printf "env.AMBIENT_ENABLED is not supported: %s" $ambient) -}}

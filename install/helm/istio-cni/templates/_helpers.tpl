@@ -3,31 +3,29 @@ All values: the given values override the platform's values, which override the 
 `release`, the fields of the release and the chart that the labels contain.
 */}}
 {{- define "istio-cni.values" -}}
-{{- $given := mustMergeOverwrite (omit .Values "defaults" "cni" | mustDeepCopy) (.Values.cni | default dict) -}}
-{{- include "istio-cni.checkNames" (dict "given" $given "defaults" .Values.defaults) -}}
+{{- $defaults := .Files.Get "files/defaults.json" | fromJson -}}
+{{- /* An upgrade with --reuse-values has the defaults of the former version, or of Istio's chart. */ -}}
+{{- if and .Release.IsInstall (ne (toJson .Values.defaults) (toJson $defaults)) -}}
+{{- fail "a value is given under `defaults`: write it without that name" -}}
+{{- end -}}
+{{- $given := omit .Values "defaults" "_internal_defaults_do_not_set" "cni" | mustDeepCopy -}}
+{{- $given = mustMergeOverwrite $given (.Values.cni | default dict | mustDeepCopy) -}}
+{{- range $name, $value := $given -}}
+{{- if and (kindIs "invalid" $value) (ne $name "resources") -}}
+{{- $_ := unset $given $name -}}
+{{- end -}}
+{{- end -}}
 {{- $ofProfile := dict -}}
 {{- with coalesce $given.profile (dig "global" "profile" "" $given) -}}
-{{- $profiles := $.Files.Get "files/profiles.yaml" | fromYaml -}}
-{{- $ofProfile = get $profiles . -}}
-{{- if not (hasKey $profiles .) -}}
-{{- fail (printf "profile is %q; known are %s" . (keys $profiles | sortAlpha | join ", ")) -}}
-{{- end -}}
-{{- end -}}
-{{- with $given.compatibilityVersion -}}
-{{- $versions := list "1.24" "1.25" "1.26" "1.27" "1.28" "1.29" -}}
-{{- if not (has (toString .) $versions) -}}
-{{- fail (printf "compatibilityVersion is \"%v\"; known are %s" . (join ", " $versions)) -}}
-{{- end -}}
+{{- $ofProfile = get ($.Files.Get "files/profiles.yaml" | fromYaml) . -}}
 {{- end -}}
 {{- $ofPlatform := dict -}}
 {{- with coalesce $given.platform (dig "global" "platform" "" $given) -}}
-{{- $file := $.Files.Get (printf "files/platform-%s.yaml" .) -}}
-{{- if not $file -}}
-{{- fail (printf "platform is %q; known are gke, openshift, k3s, k3d, microk8s and minikube" .) -}}
+{{- $file := $.Files.Get (printf "files/platform-%s.yaml" .) | fromYaml -}}
+{{- $ofPlatform = mustMerge $file (dict "global" (dict "platform" .)) -}}
 {{- end -}}
-{{- $ofPlatform = mustMerge ($file | fromYaml) (dict "global" (dict "platform" .)) -}}
-{{- end -}}
-{{- $values := mustMergeOverwrite (mustDeepCopy .Values.defaults) $ofProfile $ofPlatform $given -}}
+{{- $values := mustMergeOverwrite (mustDeepCopy $defaults) $ofProfile $ofPlatform $given -}}
+{{- include "istio-cni.fill" (list $values $defaults) -}}
 {{- with $given.platform -}}
 {{- $_ := set $values.global "platform" . -}}
 {{- end -}}
@@ -35,9 +33,28 @@ All values: the given values override the platform's values, which override the 
 {{- if not $values.cniBinDir -}}
 {{- $_ := set $values "cniBinDir" (contains "-gke" .Capabilities.KubeVersion.Version | ternary "/home/kubernetes/bin" "/opt/cni/bin") -}}
 {{- end -}}
+{{- if kindIs "invalid" $values.useAppArmorAnnotation -}}
+{{- $_ := set $values "useAppArmorAnnotation" (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- $release := dict "name" .Release.Name "service" .Release.Service "version" .Chart.AppVersion -}}
 {{- $_ := set $release "chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
 {{- set $values "release" $release | toYaml -}}
+{{- end -}}
+
+{{/*
+Sets values that are null to their defaults. Without `resources` there are none, and labels may be removed by null. Arguments:
+the values and the defaults.
+*/}}
+{{- define "istio-cni.fill" -}}
+{{- $values := index . 0 -}}
+{{- range $name, $default := omit (index . 1) "resources" -}}
+{{- $value := index $values $name -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := set $values $name $default -}}
+{{- else if and (kindIs "map" $default) (ne $name "labels") -}}
+{{- include "istio-cni.fill" (list $value $default) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The labels of all objects and of the pods. */}}
@@ -68,12 +85,8 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 {{/* The repair mode, as in --repair-mode; "" if repair is disabled. */}}
 {{- define "istio-cni.repairMode" -}}
 {{- $repair := .repair -}}
-{{- $modes := list "evict" "delete" "label" "repair" "repair-or-evict" "observe" -}}
 {{- if not $repair.enabled -}}
 {{- else if $repair.mode -}}
-{{- if not (has $repair.mode $modes) -}}
-{{- fail (printf "repair.mode is %q; known are %s" $repair.mode (join ", " $modes)) -}}
-{{- end -}}
 {{- $repair.mode -}}
 {{- else if not (or (include "istio-cni.isSet" $repair.repairPods) (include "istio-cni.isSet" $repair.deletePods) (include "istio-cni.isSet" $repair.labelPods)) -}}evict
 {{- /* Istio's switches with Istio's defaults: repairPods is on unless disabled. */ -}}

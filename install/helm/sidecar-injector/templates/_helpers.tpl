@@ -1,3 +1,27 @@
+{{/*
+Sets values that a former version of the chart did not have, or that are null, to their defaults: an upgrade with --reuse-values
+has the values of that version. Each template includes it first. Without `resources` there are none.
+*/}}
+{{- define "injector.defaults" -}}
+{{- include "injector.fill" (list .Values (.Files.Get "files/defaults.json" | fromJson)) -}}
+{{- $image := include "injector.image" . -}}
+{{- if regexMatch "^((index\\.)?docker\\.io/)?istio/|^gcr\\.io/istio-|^registry\\.istio\\.io/" $image -}}
+{{- fail (printf "the image %s is Istio's own, whose program is another: set global.hub and global.tag, or image, to this project's" $image) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "injector.fill" -}}
+{{- $values := index . 0 -}}
+{{- range $name, $default := omit (index . 1) "resources" "priorityClassName" -}}
+{{- $value := index $values $name -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := set $values $name $default -}}
+{{- else if and (kindIs "map" $default) (ne $name "labels") -}}
+{{- include "injector.fill" (list $value $default) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The name of all objects in the namespace. */}}
 {{- define "injector.name" -}}
 istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
@@ -34,9 +58,18 @@ sidecar-injector-certificate{{ with .Values.revision }}-{{ . }}{{ end }}
 dapr-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- end -}}
 
-{{- define "injector.labels" -}}
+{{/* The labels of all objects and of the pods. */}}
+{{- define "injector.commonLabels" -}}
 app.kubernetes.io/name: sidecar-injector
 app.kubernetes.io/part-of: istio
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+{{- end -}}
+
+{{- define "injector.labels" -}}
+{{ include "injector.commonLabels" . }}
 istio.io/rev: {{ .Values.revision | default "default" | quote }}
 {{- with .Values.ownerName }}
 install.operator.istio.io/owning-resource: {{ . | quote }}
@@ -59,11 +92,9 @@ istio.io/rev: {{ .Values.revision | default "default" | quote }}
 {{- end -}}
 {{- end -}}
 
+{{/* Not empty on OpenShift, the only platform that makes a difference here. */}}
 {{- define "injector.openshift" -}}
-{{- if eq .Values.global.platform "openshift" -}}true
-{{- else if .Values.global.platform -}}
-{{- fail (printf "global.platform is %q; only openshift makes a difference here" .Values.global.platform) -}}
-{{- end -}}
+{{- if eq "openshift" (coalesce .Values.platform .Values.global.platform "none") -}}true{{- end -}}
 {{- end -}}
 
 {{- define "injector.daprNamespace" -}}

@@ -47,7 +47,9 @@ fn fault(line: &str) -> Option<String> {
 /// not exist.
 fn fault_of_helm(words: &[&str]) -> Option<String> {
     let values = fs::read_to_string("docs/reference/values.md").unwrap();
-    let set = words.windows(2).filter(|pair| pair[0] == "--set").map(|pair| pair[1]);
+    // Values of other charts, such as istiod's, are not known here.
+    let is_own = words.iter().any(|word| word.starts_with("install/helm/"));
+    let set = words.windows(2).filter(|pair| is_own && pair[0] == "--set").map(|pair| pair[1]);
     let unknown = |set: &&str| !set.split_once('=').is_some_and(|(key, _)| values.contains(&format!("`{key}`")));
     if let Some(set) = set.into_iter().find(unknown) {
         return Some(format!("{set}: no such value"));

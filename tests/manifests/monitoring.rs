@@ -38,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         PROMTOOL.trial("monitoring/rules_pass_their_tests", rules::pass_their_tests),
         HELM.trial("monitoring/charts_contain_the_files", charts::contain_the_files),
         HELM.trial("monitoring/monitors_select_the_pods", charts::monitors_select_the_pods),
+        HELM.trial("monitoring/alerts_lead_to_their_sections", charts::alerts_lead_to_their_sections),
     ];
     always.chain(by_tools).collect()
 }

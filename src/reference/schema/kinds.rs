@@ -103,6 +103,8 @@ const NAME: Kind = Kind::Form("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "canary");
 const INTERVAL: Kind = Kind::Form("^([0-9]+(ms|s|m|h|d))*$", "30s");
 /// A duration of Go.
 const DURATION: Kind = Kind::Form(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))*$", "2m");
+/// The URL of a page, without a section.
+const URL: Kind = Kind::Form(r#"^(https?://[^\s#$'"]+)?$"#, "https://wiki.example.com/mesh/alerts.md");
 const CIDR: Kind = Kind::Form("^[0-9a-fA-F.:]+/[0-9]+$", "10.0.0.1/32");
 const LABELS: Kind = Kind::Map(&LABEL);
 const ANNOTATIONS: Kind = Kind::Map(&Kind::Text);
@@ -144,6 +146,7 @@ const KINDS: &[(&[&str], Kind)] = &[
     (&["monitoring.rules.labels", "monitoring.dashboards.labels"], LABELS),
     (&["podAnnotations", "serviceAnnotations", "monitoring.dashboards.annotations"], ANNOTATIONS),
     (&["monitoring.podMonitor.interval", "monitoring.serviceMonitor.interval"], INTERVAL),
+    (&["monitoring.rules.runbook"], URL),
     (&["global.networkPolicy.scrapers"], Kind::List(&PEER)),
     (&["global.networkPolicy.apiServers"], Kind::List(&CIDR)),
     (&["global.resourceScope"], Kind::Word(&["all", "cluster", "namespace"])),

@@ -31,6 +31,24 @@ pub(super) fn contain_the_files() {
     }
 }
 
+/// Each alert has the URL of its section in docs/alerts.md, below the page that a value names.
+pub(super) fn alerts_lead_to_their_sections() {
+    let page = "https://wiki.example.com/mesh/alerts.md?at=main";
+    for chart in [AGENT, INJECTOR] {
+        let objects = chart.render(&[ON[0], &format!("monitoring.rules.runbook={page:?}")]);
+        let groups = only(&objects, "PrometheusRule")["spec"]["groups"].as_array().unwrap();
+        let rules: Vec<&Value> = groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
+        assert!(rules.len() > 8, "{rules:?}");
+        for rule in rules {
+            let section = rule["alert"].as_str().unwrap().to_lowercase();
+            assert_eq!(rule["annotations"]["runbook_url"], format!("{page}#{section}"));
+            assert_eq!(rule["annotations"]["docs"], format!("docs/alerts.md#{section}"));
+        }
+        let unnamed = only(&chart.render(&[ON[0]]), "PrometheusRule").to_string();
+        assert!(!unnamed.contains("runbook_url"), "no URL is known");
+    }
+}
+
 /// The labels and ports in a PodMonitor or ServiceMonitor match those of the pods and the Service.
 pub(super) fn monitors_select_the_pods() {
     let render = |chart: Chart, value: &str| {

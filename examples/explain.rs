@@ -14,7 +14,7 @@ spec: { containers: [{ name: istio-proxy, args: [proxy, sidecar] }] }
 ";
 
 async fn explain(pod: &str) -> Result<String, Error> {
-    let program = Program::parse_from(["istio-cnictl", "explain", "--filename=-"]);
+    let program = Program::parse_from(["istio-cnictl", "explain", "--builtIn", "--filename=-"]);
     let (mut input, mut out, mut err) = (pod.as_bytes(), Vec::new(), Vec::new());
     cnictl::run(&program.command, Streams { input: &mut input, out: &mut out, err: &mut err, style: Style::PLAIN })
         .await?;

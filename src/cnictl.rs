@@ -47,7 +47,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Injects sidecars into documents, and explains the decisions about pods.
 #[derive(clap::Parser)]
-#[command(name = "istio-cnictl", args_override_self = true, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "istio-cnictl", version, args_override_self = true, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Program {
     #[command(subcommand)]
     pub command: Command,
@@ -183,6 +183,15 @@ pub enum Error {
          --injectConfigFile, or their ConfigMap with --revision or --injectConfigMapName"
     )]
     WebhookConfig,
+    /// No file, no cluster, and no request for the configuration that is compiled in.
+    #[error(
+        "no configuration of the injection is known: {0}; name the cluster (--kubeconfig), or all files \
+         (--injectConfigFile, --valuesFile, --meshConfigFile), or use the configuration that is compiled in (--builtIn)"
+    )]
+    NoConfiguration(cluster::Error),
+    /// A document of one of several files.
+    #[error("{}: {cause}", path.display())]
+    InFile { path: PathBuf, cause: Box<Error> },
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
     /// The agents' state cannot be shown, or is not well.

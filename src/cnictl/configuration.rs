@@ -2,7 +2,8 @@
 //!
 //! For each part (templates, values, mesh) an `IstioOperator` takes precedence over a file, and a file over the cluster's
 //! ConfigMap. A part without a file or a cluster is an error that names its flag: the built-in configuration is used if a
-//! flag requests it, or as a whole if no file is named and the cluster has no Istio configuration.
+//! flag requests it, or as a whole if no file is named and the cluster has no Istio configuration. Without a cluster, all
+//! files or that flag it is an error.
 
 mod cluster;
 mod operator;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value};
 use super::text::read;
 use super::{Error, Streams};
 use crate::inject::istio::{self, BuiltIn, Injector, Mesh, Platform, Settings, Values};
+use crate::serve::cluster as server;
 use cluster::Maps;
 pub(super) use cluster::{ClusterFlags, Nodes, await_response, in_time};
 use operator::Operator;
@@ -108,7 +110,7 @@ impl Flags {
         self.check_maps(files.as_ref())?;
         let complete = self.built_in || files.as_ref().is_some_and(Files::are_complete);
         // A client is created only if it is used, because its creation may execute the kubeconfig's credential plugin.
-        let client = if complete && !needed { None } else { self.client(needed).await? };
+        let (client, unknown) = if complete && !needed { (None, None) } else { self.client(needed).await? };
         let config = match (files, &client) {
             (files, _) if self.built_in => self.built_in_with(files.unwrap_or_default())?,
             (Some(files), client) => self.complete(files, client.as_ref()).await?,
@@ -122,8 +124,7 @@ impl Flags {
             },
             (None, None) => {
                 self.check_no_map()?;
-                self.warn("no cluster is known: using the configuration that is compiled in", streams);
-                self.built_in_config()?
+                return Err(unknown.map_or(Error::NoFile, Error::NoConfiguration));
             }
         };
         config.warnings().for_each(|warning| self.warn(&warning, streams));
@@ -156,13 +157,14 @@ impl Flags {
         }
     }
 
-    /// Creates a client for the cluster of the flags or of the environment; `None` if no client can be created and none
-    /// is `needed`.
-    async fn client(&self, needed: bool) -> Result<Option<Client>, Error> {
+    /// Creates a client for the cluster of the flags or of the environment. Returns why there is none if the environment
+    /// names no cluster and none is `needed`.
+    async fn client(&self, needed: bool) -> Result<(Option<Client>, Option<server::Error>), Error> {
         match self.cluster.client().await {
-            // A cluster that the command line names must be accessible, even if it is not needed.
-            Err(error) if needed || self.cluster.is_given() => Err(error.into()),
-            client => Ok(client.ok()),
+            Ok(client) => Ok((Some(client), None)),
+            Err(error @ server::Error::NoKubeconfig(_)) if !needed => Ok((None, Some(error))),
+            // A cluster that the command line or the environment names must be accessible, even if it is not needed.
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -13,9 +13,9 @@ use crate::inject::istio::Document;
 /// The flags of `istioctl kube-inject`.
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
-    /// File of Kubernetes documents; `-` is standard input
+    /// File of Kubernetes documents, which may be given more than once; `-` is standard input
     #[arg(long, short, value_name = "FILE")]
-    filename: Option<PathBuf>,
+    filename: Vec<PathBuf>,
     /// File to write instead of standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -27,9 +27,22 @@ pub struct Flags {
 }
 
 pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
-    let input = text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?;
+    if flags.filename.is_empty() {
+        return Err(Error::NoFile);
+    }
+    let read = |path: &PathBuf| text::read_or_input(path, &mut streams);
+    let inputs = flags.filename.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let loaded = flags.configuration.load(false, &mut streams).await?;
-    let (output, messages) = inject(&loaded, &input)?;
+    let (mut output, mut messages) = (String::new(), String::new());
+    for (path, input) in flags.filename.iter().zip(&inputs) {
+        let in_file = |cause| match inputs.len() {
+            1 => cause,
+            _ => Error::InFile { path: path.clone(), cause: Box::new(cause) },
+        };
+        let (documents, said) = inject(&loaded, input).map_err(in_file)?;
+        output += &documents;
+        messages += &said;
+    }
     text::write(flags.output.as_deref(), &output, &mut streams)?;
     if !messages.is_empty() {
         // The documents are written, so an unwritable warning must not fail the command.

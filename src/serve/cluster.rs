@@ -20,6 +20,9 @@ pub enum Error {
     /// The process is not in a pod, or the pod has no service account token.
     #[error("the API server's address is unknown: {0}; mount the service account's token, or set a kubeconfig")]
     InCluster(kube::config::InClusterError),
+    /// There is neither a kubeconfig nor a pod's service account.
+    #[error("there is no kubeconfig ({0}), and this is no pod of a cluster")]
+    NoKubeconfig(kube::config::KubeconfigError),
     #[error("kubeconfig {} is invalid: {error}", path.display())]
     Kubeconfig { path: PathBuf, error: kube::config::KubeconfigError },
     /// The client configuration is invalid.

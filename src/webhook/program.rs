@@ -9,7 +9,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Puts Istio's sidecar, or one of your own, into pods as they are created.
 #[derive(clap::Parser)]
-#[command(name = "sidecar-injector", args_override_self = true, after_help = EXAMPLES)]
+#[command(name = "sidecar-injector", version, args_override_self = true, after_help = EXAMPLES)]
 pub struct Program {
     #[command(flatten)]
     pub webhook: Flags,

@@ -121,15 +121,65 @@ fn errors_are_reported_without_output() {
 }
 
 #[test]
-fn an_unreachable_cluster_is_an_error_and_no_cluster_is_not() {
+fn an_unreachable_or_unknown_cluster_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = kubeconfig(dir.path(), "http://127.0.0.1:1");
     let done = cnictl(&["kube-inject", "-f", "-"], POD, Some(&path));
     assert_eq!(done.status.code(), Some(1));
     assert!(text(&done.stderr).contains("name files instead (--injectConfigFile)"), "{}", text(&done.stderr));
     let done = cnictl(&["kube-inject", "-f", "-"], POD, None);
-    assert!(done.status.success(), "{}", text(&done.stderr));
-    assert_eq!(text(&done.stderr), "no cluster is known: using the configuration that is compiled in\n");
+    assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()));
+    for said in ["no configuration of the injection is known: there is no kubeconfig (", "(--builtIn)"] {
+        assert!(text(&done.stderr).contains(said), "{}", text(&done.stderr));
+    }
+    let broken = dir.path().join("broken");
+    std::fs::write(&broken, "clusters: [").unwrap();
+    for args in [&["kube-inject", "-f", "-"][..], &["explain", "-f", "-"]] {
+        let done = cnictl(args, POD, Some(&broken));
+        assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()), "{args:?}");
+        assert!(text(&done.stderr).contains("kubeconfig"), "{}", text(&done.stderr));
+    }
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], POD, Some(&broken));
+    assert!(done.status.success(), "it needs no cluster: {}", text(&done.stderr));
+}
+
+#[test]
+fn all_files_are_injected_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let pod = |name: &str| file(name, &POD.replace("name: web", &format!("name: {name}")).replace("---\n", ""));
+    let (first, second) = (pod("first"), pod("second"));
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", &first, "-f", &second], "", None);
+    let output = text(&done.stdout);
+    let names: Vec<&str> = output.lines().filter(|line| ["  name: first", "  name: second"].contains(line)).collect();
+    assert_eq!((names, done.status.success()), (vec!["  name: first", "  name: second"], true), "{output}");
+    assert_eq!(output.matches("name: istio-proxy\n").count(), 2, "{output}");
+    let broken = file("broken", "a: [");
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", &first, "-f", &broken], "", None);
+    assert!(text(&done.stderr).contains(&format!("{broken}: document 1 is not YAML")), "{}", text(&done.stderr));
+    assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()));
+}
+
+#[test]
+fn a_mistyped_annotation_is_named_with_the_one_that_is_meant() {
+    let annotation = "traffic.sidecar.istio.io/excludeOutboundPort";
+    let input = POD.replace("namespace: shop}", &format!("annotations: {{{annotation}: \"1\"}}}}"));
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], &input, None);
+    let said = format!("{annotation} (is {annotation}s meant?)");
+    assert!(text(&done.stderr).contains(&said), "{}", text(&done.stderr));
+}
+
+#[test]
+fn programs_name_their_version() {
+    for program in ["istio-cnictl", "sidecar-injector", "install-cni"] {
+        let done = Command::new(under_test(program)).arg("--version").output().unwrap();
+        assert!(done.status.success(), "{program}: {}", text(&done.stderr));
+        assert_eq!(text(&done.stdout), format!("{program} {}\n", env!("CARGO_PKG_VERSION")));
+    }
 }
 
 pub(crate) fn explained(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Value {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config};
 use tokio::time::timeout;
 
@@ -35,11 +35,6 @@ pub(in crate::cnictl) struct ClusterFlags {
 }
 
 impl ClusterFlags {
-    /// Whether the command line names a cluster.
-    pub(super) fn is_given(&self) -> bool {
-        self.kubeconfig.is_some() || self.context.is_some()
-    }
-
     /// Creates a client for the cluster of the flags, else of the environment.
     pub(in crate::cnictl) async fn client(&self) -> Result<Client, cluster::Error> {
         let kubeconfig = self.kubeconfig.as_deref();
@@ -64,9 +59,20 @@ async fn inferred() -> Result<Client, cluster::Error> {
         Ok(kubeconfig) => {
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
         }
-        Err(_) => Config::incluster().map_err(cluster::Error::InCluster)?,
+        // A kubeconfig that is broken may name another cluster than the pod's.
+        Err(error) if is_missing(&error) => Config::incluster().map_err(|_| cluster::Error::NoKubeconfig(error))?,
+        Err(error) => return Err(wrong(error)),
     };
     client_without_retries(config)
+}
+
+/// Whether there is no file of a kubeconfig.
+fn is_missing(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(cause, _) => cause.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
 }
 
 /// Creates a client without retries. Retries of requests to an unreachable API server would take longer than the

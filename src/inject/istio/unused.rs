@@ -3,6 +3,7 @@
 //! `settings` finds once what each template reads; `pipeline` compares it with each pod. A pod is never refused for what
 //! is unused, and what a template may read without naming it counts as used.
 
+mod meant;
 mod misplaced;
 
 use std::collections::BTreeMap;
@@ -211,7 +212,11 @@ pub(super) fn warnings<'n>(
     let mut warnings = user_volumes::warnings(pod);
     warnings.extend(not_boolean(pod));
     warnings.extend(misplaced::warnings(&reads, pod));
-    warnings.extend(listed(&unused.collect::<Vec<_>>(), "annotations that no template for this pod uses"));
+    let in_templates =
+        || reads.iter().flat_map(|reads| reads.names.texts.iter().map(String::as_str)).filter(has_prefix);
+    let known = |own: &'static [&'static str]| own.iter().copied().chain(in_templates());
+    let unused: Vec<String> = unused.map(|name| meant::with_meant(name, known(&READ))).collect();
+    warnings.extend(listed(&unused, "annotations that no template for this pod uses"));
     let labels = pod::map(pod::metadata(pod), "labels").keys().map(String::as_str);
     let unknown = labels.filter(|name| {
         PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -219,7 +224,8 @@ pub(super) fn warnings<'n>(
             && !misplaced::is_annotation(name)
             && !reads.iter().any(|reads| reads.names.texts.contains(*name))
     });
-    warnings.extend(listed(&unknown.collect::<Vec<_>>(), "labels with a prefix of Istio's that Istio does not read"));
+    let unknown: Vec<String> = unknown.map(|name| meant::with_meant(name, known(&LABELS))).collect();
+    warnings.extend(listed(&unknown, "labels with a prefix of Istio's that Istio does not read"));
     let is_read = |field: &str| FIELDS.contains(&field) || reads.iter().any(|reads| reads.has_field(field));
     if let Some(text) = pod::annotation(pod, annotation::PROXY_CONFIG)
         && let Ok(Value::Object(config)) = yaml::value(text)
@@ -233,6 +239,11 @@ pub(super) fn warnings<'n>(
         warnings.extend(listed(&unused, "fields of proxy.istio.io/config that no template for this pod uses"));
     }
     warnings
+}
+
+/// Whether a name has one of Istio's prefixes.
+fn has_prefix(name: &&str) -> bool {
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns a warning for each annotation that must be a boolean and is not: it is ignored then. Templates compare
@@ -285,7 +296,7 @@ mod tests {
         let all = "annotations that no template for this pod uses: sidecar.istio.io/proxyCPU, sidecar.istio.io/logLevel, sidecar.istio.io/proxyCpu";
         assert_eq!(warned("# none", &set), [all]);
         let read = "# {{ index .ObjectMeta.Annotations `sidecar.istio.io/proxyCPU` }} {{ annotation .ObjectMeta `sidecar.istio.io/logLevel` `` }}";
-        let typing_error = "annotations that no template for this pod uses: sidecar.istio.io/proxyCpu";
+        let typing_error = "annotations that no template for this pod uses: sidecar.istio.io/proxyCpu (is sidecar.istio.io/proxyCPU meant?)";
         assert_eq!(warned(read, &set), [typing_error]);
         for all in [
             "{{ range $name, $value := .ObjectMeta.Annotations }}{{ end }}",
@@ -325,7 +336,7 @@ mod tests {
         });
         let pod = json!({"metadata": {"labels": labels}});
         let misplaced = "labels that Istio reads as annotations only: sidecar.istio.io/proxyCPU";
-        let unknown = "labels with a prefix of Istio's that Istio does not read: topology.istio.io/netwrk";
+        let unknown = "labels with a prefix of Istio's that Istio does not read: topology.istio.io/netwrk (is topology.istio.io/network meant?)";
         assert_eq!(warnings(&BTreeMap::new(), std::iter::empty(), &pod), [misplaced, unknown]);
     }
 

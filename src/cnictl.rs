@@ -61,7 +61,7 @@ pub enum Command {
     /// Inject Dapr's sidecar into the pods of YAML documents that request it
     #[command(name = "dapr-inject")]
     DaprInject(DaprInject),
-    /// Say whether pods get a sidecar and are redirected, by which rule, and to which kernel rules
+    /// Say whether pods get a sidecar and are redirected, by which rule, and to which kernel rules; ends with exit code 3 if a pod cannot start
     Explain(Explain),
     /// Show whether the agents of all nodes, or of one, are well, and what they have done; also as `kubectl istiocni status`
     Status(Status),
@@ -223,9 +223,22 @@ pub enum Error {
     Call(#[from] crate::cni::Error),
     #[error("CNI_COMMAND of the saved environment is not ADD: save the environment of an ADD")]
     NoAdd,
+    /// The webhook or the plugin refuses pods, or their validation failed. The command has explained them.
+    #[error("{unstartable} of {explained} pods cannot start as they are")]
+    Unstartable { unstartable: usize, explained: usize },
     /// Checks failed; the report has their remedies.
     #[error("checks failed: {0}")]
     Checks(usize),
+}
+
+impl Error {
+    /// The process's exit code: 3 if the command has explained pods that cannot start, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unstartable { .. } => 3,
+            _ => 1,
+        }
+    }
 }
 
 /// Runs a command.

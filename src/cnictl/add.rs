@@ -54,8 +54,12 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
             Decision::OfPod(Box::new(of_pod(flags, &pod, &target, conf.settings.refuse_sandboxes, &mut streams).await?))
         }
     };
-    let add = Add { target, network: conf.name.clone(), backend: backend(&conf), decision };
-    flags.output.write(&[add], Add::text, Add::json, &mut streams)
+    let add = [Add { target, network: conf.name.clone(), backend: backend(&conf), decision }];
+    flags.output.write(&add, Add::text, Add::json, &mut streams)?;
+    match &add[0].decision {
+        Decision::Early(_) => Ok(()),
+        Decision::OfPod(explained) => Explained::check(std::iter::once(&**explained)),
+    }
 }
 
 /// Parses lines `NAME=VALUE`, or the NUL-terminated entries of `/proc/PID/environ`.

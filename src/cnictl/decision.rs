@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
+use super::Error;
 use super::live::Live;
 use super::parameters::{Parameter, parameters};
 use super::validation::FailedValidation;
@@ -69,6 +70,24 @@ impl Explained {
     /// `namespace/name`
     pub(super) fn subject(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether the pod can start as it is: neither a webhook nor the plugin refuses it, and its validation has not failed.
+    fn can_start(&self) -> bool {
+        let is_refused = |injection: &Injection| matches!(injection, Injection::Fails(_));
+        !(is_refused(&self.injection)
+            || self.dapr.as_ref().is_some_and(is_refused)
+            || matches!(self.redirection, Redirection::Fails(_))
+            || self.validation.is_some())
+    }
+
+    /// Checks explained pods.
+    ///
+    /// # Errors
+    /// Some cannot start.
+    pub(super) fn check<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Result<(), Error> {
+        let (explained, unstartable) = (all.clone().count(), all.filter(|pod| !pod.can_start()).count());
+        if unstartable == 0 { Ok(()) } else { Err(Error::Unstartable { unstartable, explained }) }
     }
 
     /// Returns the difference between the decision and the state of the running pod.

@@ -95,7 +95,8 @@ impl PodFlags {
                 pod.live = Some(Live::request(client.clone(), node, &pod.subject()).await);
             }
         }
-        self.output.write(&explained, Explained::text, Explained::json, streams)
+        self.output.write(&explained, Explained::text, Explained::json, streams)?;
+        Explained::check(explained.iter())
     }
 }
 

@@ -184,7 +184,7 @@ fn programs_name_their_version() {
 
 pub(crate) fn explained(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Value {
     let done = cnictl(&[&["explain", "-o", "json"], args].concat(), input, kubeconfig);
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(matches!(done.status.code(), Some(0 | 3)), "{}", text(&done.stderr));
     serde_json::from_slice(&done.stdout).unwrap()
 }
 

@@ -10,11 +10,34 @@ use test_support::api::{Api, Fault};
 
 use super::cnictl::{POD, cnictl, kubeconfig, text};
 
-/// Returns the standard output of a command; asserts that it succeeded.
+/// Returns the standard output of a command; asserts that it succeeded, or explained a pod that cannot start.
 #[track_caller]
 fn said(done: &Output) -> String {
-    assert!(done.status.success(), "{done:?}");
+    assert!(matches!(done.status.code(), Some(0 | 3)), "{done:?}");
     text(&done.stdout)
+}
+
+#[test]
+fn the_exit_code_says_whether_all_pods_can_start() {
+    let refused_by_webhook = annotated("traffic.sidecar.istio.io/includeInboundPorts: x");
+    let refused_by_plugin = injected("u1").replace("'{}'", "'{}', traffic.sidecar.istio.io/includeInboundPorts: x");
+    let status = "status: {initContainerStatuses: [{name: istio-validation, state: {terminated: {exitCode: 126}}}]}";
+    let unredirected = format!("{}{status}\n", injected("u1"));
+    for (pods, unstartable) in [
+        (POD.to_owned(), None),
+        (injected("u1"), None),
+        (refused_by_webhook.clone(), Some("1 of 1 pods cannot start")),
+        (refused_by_plugin, Some("1 of 1 pods cannot start")),
+        (unredirected, Some("1 of 1 pods cannot start")),
+        (format!("{POD}---\n{refused_by_webhook}"), Some("1 of 2 pods cannot start")),
+    ] {
+        let done = cnictl(&["explain", "-f", "-", "--builtIn"], &pods, None);
+        let code = if unstartable.is_some() { 3 } else { 0 };
+        assert_eq!(done.status.code(), Some(code), "{pods}\n{done:?}");
+        assert!(text(&done.stderr).contains(unstartable.unwrap_or_default()), "{done:?}");
+    }
+    let add = Saved::new("ADD", &injected("u2")).explain(&conf(), "text", None);
+    assert_eq!(add.status.code(), Some(3), "{add:?}");
 }
 
 #[track_caller]

@@ -9,6 +9,7 @@
 mod agent;
 mod arguments;
 mod chart;
+mod given;
 mod helm;
 mod injector;
 mod istio;
@@ -38,7 +39,7 @@ fn main() {
         ("injector/references_match_names", injector::life::references_match_names),
         ("injector/one_replica_is_always_available", injector::life::one_replica_is_always_available),
     ];
-    let rendered: [(&str, fn()); 34] = [
+    let rendered: [(&str, fn()); 36] = [
         ("injector/installations_share_no_objects", injector::life::installations_share_no_objects),
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
@@ -66,6 +67,8 @@ fn main() {
         ("schema/values_of_a_former_release_suffice", schema::values_of_a_former_release_suffice),
         ("schema/objects_have_the_standard_labels", schema::objects_have_the_standard_labels),
         ("schema/monitors_replace_annotations", schema::monitors_replace_annotations),
+        ("given/by_a_parent_chart", given::by_a_parent_chart),
+        ("given/under_names_of_defaults", given::under_names_of_defaults),
         ("injector/every_value_has_an_effect", injector::every_value_has_an_effect),
         ("injector/the_network_policy_limits_clients", injector::the_network_policy_limits_clients),
         ("injector/invalid_values_are_refused", injector::invalid_values_are_refused),

@@ -155,7 +155,7 @@ pub(crate) fn values_of_a_former_release_suffice() {
     for values in [&["defaults=null"][..], &[former], &["defaults=null", istios]] {
         assert_eq!(upgrade(values), AGENT.text(&[]), "{values:?}");
     }
-    is_refused(AGENT, r#"defaults.hub="x""#, "a value is given under `defaults`");
+    is_refused(AGENT, r#"defaults.hub="x""#, "values are given under `defaults`: hub");
     for chart in [AGENT, INJECTOR] {
         let (text, mut names) = (chart.text(&[]), Vec::new());
         all(&chart.defaults(), "", &mut names);

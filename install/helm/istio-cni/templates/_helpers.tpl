@@ -4,10 +4,7 @@ All values: the given values override the platform's values, which override the 
 */}}
 {{- define "istio-cni.values" -}}
 {{- $defaults := .Files.Get "files/defaults.json" | fromJson -}}
-{{- /* An upgrade with --reuse-values has the defaults of the former version, or of Istio's chart. */ -}}
-{{- if and .Release.IsInstall (ne (toJson .Values.defaults) (toJson $defaults)) -}}
-{{- fail "a value is given under `defaults`: write it without that name" -}}
-{{- end -}}
+{{- include "istio-cni.checkDefaults" (list . $defaults) -}}
 {{- $given := omit .Values "defaults" "_internal_defaults_do_not_set" "cni" | mustDeepCopy -}}
 {{- $given = mustMergeOverwrite $given (.Values.cni | default dict | mustDeepCopy) -}}
 {{- range $name, $value := $given -}}

@@ -14,7 +14,7 @@ use super::charts::Values;
 
 /// The schema of a chart, as the text of `values.schema.json`.
 pub(super) fn page(values: &Values) -> String {
-    let mut properties = closed(&values.defaults, "", values);
+    let mut properties = known(&values.defaults, "", values);
     let nested: Map<String, Value> =
         properties.keys().map(|name| (name.clone(), json!({ "$ref": format!("#/properties/{name}") }))).collect();
     let mut cni = kinds::object(&nested);
@@ -39,7 +39,7 @@ fn pretty(value: &Value) -> String {
 }
 
 /// The schemas of the names in a map of the defaults: its own, and Istio's.
-fn closed(map: &Value, path: &str, values: &Values) -> Map<String, Value> {
+fn known(map: &Value, path: &str, values: &Values) -> Map<String, Value> {
     let own = map.as_object().unwrap().iter().map(|(name, default)| {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         (name.clone(), described(default, &path, values))
@@ -56,7 +56,11 @@ fn described(default: &Value, path: &str, values: &Values) -> Value {
     let is_leaf = !default.is_object() || kinds::of(path).is_some();
     let mut schema = match (kinds::of(path), default) {
         (Some(kind), _) => kind.schema(),
-        (None, Value::Object(_)) => kinds::object(&closed(default, path, values)),
+        // Charts share these maps with others: templates refuse names that are near to a known one.
+        (None, Value::Object(_)) if path.split('.').next() == Some("global") => {
+            kinds::open(&known(default, path, values))
+        }
+        (None, Value::Object(_)) => kinds::object(&known(default, path, values)),
         (None, default) => kinds::like(default).schema(),
     };
     let description = values.comment(path);

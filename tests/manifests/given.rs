@@ -88,3 +88,44 @@ pub(crate) fn under_names_of_defaults() {
     let notes = notes(&former);
     assert!(notes.contains(unread) && notes.contains("repair.mode=\\\"label\\\""), "{notes}");
 }
+
+/// A name of `global` that is another chart's is ignored. One that is near to a name of this chart is mistyped.
+pub(crate) fn beside_global_values_of_other_charts() {
+    let others = [
+        "imageRegistry",
+        "storageClass",
+        "tags",
+        "tls",
+        "env",
+        "region",
+        "network",
+        "domain",
+        "postgresql",
+        "image",
+        "meshID",
+        "priorityClassName",
+        "security",
+        "labels",
+    ];
+    for chart in [AGENT, INJECTOR] {
+        let given: Vec<String> = others.iter().map(|name| format!("global.{name}={{\"a\": [1]}}")).collect();
+        let mut given: Vec<&str> = given.iter().map(String::as_str).collect();
+        given.extend(["global.logging.format=\"json\"", "global.networkPolicy.allowExternal=true"]);
+        assert_eq!(chart.text(&given), chart.text(&[]), "{}", chart.name);
+        for (mistyped, meant) in [
+            ("platfrom", "platform"),
+            ("Platform", "platform"),
+            ("hbu", "hub"),
+            ("Tag", "tag"),
+            ("imagePullPolcy", "imagePullPolicy"),
+            ("logAsJSON", "logAsJson"),
+            ("logging.levle", "logging.level"),
+            ("networkPolicy.enable", "networkPolicy.enabled"),
+        ] {
+            let error =
+                chart.try_text(&[&format!("global.{mistyped}=\"x\"")]).map(|_| String::new()).unwrap_or_else(|e| e);
+            let reason = format!("global.{mistyped} is unknown: is global.{meant} meant?");
+            assert!(error.contains(&reason), "{}: {reason}: {error}", chart.name);
+        }
+    }
+}

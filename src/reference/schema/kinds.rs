@@ -74,6 +74,11 @@ pub(super) fn object(properties: &Map<String, Value>) -> Value {
     json!({ "type": ["object", "null"], "additionalProperties": false, "properties": properties })
 }
 
+/// The schema of a map with these names and others.
+pub(super) fn open(properties: &Map<String, Value>) -> Value {
+    json!({ "type": ["object", "null"], "properties": properties })
+}
+
 /// The kind of a value by its default.
 pub(super) fn like(default: &Value) -> Kind {
     match default {

@@ -17,11 +17,12 @@ All values: the given values override the platform's values, which override the 
 {{- $ofProfile = get ($.Files.Get "files/profiles.yaml" | fromYaml) . -}}
 {{- end -}}
 {{- $ofPlatform := dict -}}
-{{- with coalesce $given.platform (dig "global" "platform" "" $given) -}}
+{{- with coalesce $given.platform (dig "global" "platform" "" $given) (dig "global" "platform" "" $ofProfile) -}}
 {{- $file := $.Files.Get (printf "files/platform-%s.yaml" .) | fromYaml -}}
 {{- $ofPlatform = mustMerge $file (dict "global" (dict "platform" .)) -}}
 {{- end -}}
 {{- $values := mustMergeOverwrite (mustDeepCopy $defaults) $ofProfile $ofPlatform $given -}}
+{{- include "istio-cni.checkNames" (list $values.global $defaults.global "global") -}}
 {{- include "istio-cni.fill" (list $values $defaults) -}}
 {{- with $given.platform -}}
 {{- $_ := set $values.global "platform" . -}}

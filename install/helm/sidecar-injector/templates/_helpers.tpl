@@ -3,7 +3,9 @@ Sets values that a former version of the chart did not have, or that are null, t
 has the values of that version. Each template includes it first. Without `resources` there are none.
 */}}
 {{- define "injector.defaults" -}}
-{{- include "injector.fill" (list .Values (.Files.Get "files/defaults.json" | fromJson)) -}}
+{{- $defaults := .Files.Get "files/defaults.json" | fromJson -}}
+{{- include "injector.checkNames" (list .Values.global $defaults.global "global") -}}
+{{- include "injector.fill" (list .Values $defaults) -}}
 {{- $image := include "injector.image" . -}}
 {{- if regexMatch "^((index\\.)?docker\\.io/)?istio/|^gcr\\.io/istio-|^registry\\.istio\\.io/" $image -}}
 {{- fail (printf "the image %s is Istio's own, whose program is another: set global.hub and global.tag, or image, to this project's" $image) -}}

@@ -75,13 +75,21 @@ fn described(default: &Value, path: &str, values: &Values) -> Value {
 
 #[test]
 fn names_are_closed_at_each_depth() {
-    let values = Values::parse("# Head\na:\n  # One.\n  b: 1\nlist: [x]\nenv: {}\n", "");
+    let values = Values::parse("# Head\na:\n  # One.\n  b: 1\nlist: [x]\nenv: {}\nglobal: {c: {d: e}}\n", "");
     let schema: Value = serde_json::from_str(&page(&values)).unwrap();
     let a = &schema["properties"]["a"];
     assert_eq!((&schema["additionalProperties"], &a["additionalProperties"]), (&json!(false), &json!(false)));
-    let expected = json!({ "type": ["integer", "null"], "minimum": 0, "description": "One.", "default": 1 });
+    let mut expected = kinds::Kind::Integer(0, None).schema();
+    expected["description"] = json!("One.");
+    expected["default"] = json!(1);
     assert_eq!(a["properties"]["b"], expected);
     assert_eq!(schema["properties"]["cni"], json!({}));
-    assert_eq!(schema["properties"]["list"]["items"], json!({ "type": ["string", "null"] }));
+    let shared = &schema["properties"]["global"];
+    assert_eq!(shared["properties"]["c"]["properties"]["d"]["default"], "e");
+    assert_eq!(
+        (shared.get("additionalProperties"), shared["properties"]["c"].get("additionalProperties")),
+        (None, None)
+    );
+    assert_eq!(schema["properties"]["list"]["items"]["type"], "string");
     assert_eq!(schema["properties"]["env"]["additionalProperties"], kinds::Kind::Scalar.schema());
 }

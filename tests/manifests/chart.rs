@@ -130,6 +130,18 @@ pub(crate) fn upgrades_overlap_by_default() {
             "updateStrategy.rollingUpdate.maxUnavailable=2",
             json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } }),
         ),
+        (
+            "updateStrategy.rollingUpdate.maxSurge=\"10%\"",
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": "10%", "maxUnavailable": 0 } }),
+        ),
+        (
+            "updateStrategy.rollingUpdate.maxUnavailable=0",
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } }),
+        ),
+        (
+            "updateStrategy.rollingUpdate.maxSurge=0",
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0 } }),
+        ),
         ("updateStrategy.type=\"OnDelete\"", json!({ "type": "OnDelete", "rollingUpdate": {} })),
     ] {
         let objects = AGENT.render(&[given]);
@@ -159,6 +171,14 @@ pub(crate) fn invalid_values_are_refused() {
         (r#"env.REPAIR_NODE_NAME="""#, "env.REPAIR_NODE_NAME is not supported: an agent has the right to act on pods"),
         ("env.HOST_ROOT=\"/x\"", "env.HOST_ROOT is not supported: the chart mounts the directory"),
         (r#"env.NODE_NAME="x""#, "env.NODE_NAME is not supported: the DaemonSet sets it"),
+        (
+            r#"updateStrategy.rollingUpdate={"maxSurge": 1, "maxUnavailable": "10%"}"#,
+            "updateStrategy.rollingUpdate: the API server refuses",
+        ),
+        (r#"seccompProfile.type="Localhost""#, "seccompProfile.localhostProfile is missing"),
+        (r#"podLabels={"k8s-app": "x"}"#, "podLabels.k8s-app is not supported: the chart sets this label"),
+        (r#"env.REPAIR_BUDGET="many""#, "env.REPAIR_BUDGET is no number: say repair.budget"),
+        (r#"profile="openshift-ambient""#, "ambient.enabled is not supported"),
         (r#"repair.hub="docker.io/istio""#, "repair.hub is not supported"),
         (r#"repair.tag="1.10""#, "repair.tag is not supported"),
         ("rollingMaxUnavailable=1", "rollingMaxUnavailable is not supported"),
@@ -284,7 +304,10 @@ pub(crate) fn every_value_has_an_effect() {
     let policy = "global.networkPolicy.enabled=true";
     let monitoring = ["podMonitor", "rules", "dashboards"].map(|part| format!("monitoring.{part}.enabled=true"));
     let monitoring = monitoring.each_ref().map(String::as_str);
-    values::have_effects(AGENT, &[&on, &["resources=null"], &[policy], &monitoring], |_| None);
+    values::have_effects(AGENT, &[&on, &["resources=null"], &[policy], &monitoring], |path| match path {
+        "updateStrategy.rollingUpdate" => Some(json!({ "maxUnavailable": 1 })),
+        _ => None,
+    });
 }
 
 /// As in Istio's chart, all clients may scrape unless values restrict them. Probes are always allowed, because

@@ -129,3 +129,63 @@ pub(crate) fn beside_global_values_of_other_charts() {
         }
     }
 }
+
+/// helm's --set-string gives text for all values, YAML takes text without quotes for a number or a boolean, and a list may be one
+/// text with commas.
+pub(crate) fn as_text_or_without_quotes() {
+    let same = [
+        (AGENT, r#"repair.enabled="false""#, "repair.enabled=false"),
+        (AGENT, r#"repair={"repairPods": "false", "deletePods": "true"}"#, r#"repair.mode="delete""#),
+        (AGENT, r#"global.logAsJson="true""#, "global.logAsJson=true"),
+        (AGENT, r#"chained="false""#, "chained=false"),
+        (AGENT, r#"terminationGracePeriodSeconds="60""#, "terminationGracePeriodSeconds=60"),
+        (AGENT, r#"repair.budget="5""#, "repair.budget=5"),
+        (AGENT, r#"repair={"mode": "label", "brokenPodLabelValue": true}"#, r#"repair.mode="label""#),
+        (AGENT, r#"excludeNamespaces="a, b""#, r#"excludeNamespaces=["a", "b"]"#),
+        (AGENT, r#"excludeNamespaces="""#, "excludeNamespaces=[]"),
+        (AGENT, r#"global.imagePullSecrets="a""#, r#"global.imagePullSecrets=["a"]"#),
+        (AGENT, "compatibilityVersion=1.24", "revision=null"),
+        (AGENT, "compatibilityVersion=1.3", "revision=null"),
+        (AGENT, r#"profile="minimal""#, "revision=null"),
+        (AGENT, r#"profile="openshift""#, r#"global.platform="openshift""#),
+        (AGENT, r#"monitoring.podMonitor={"enabled": true, "interval": ""}"#, "monitoring.podMonitor.enabled=true"),
+        (AGENT, "revision=12000000", r#"revision="12000000""#),
+        (AGENT, "tag=20241101", r#"tag="20241101""#),
+        (INJECTOR, "global.tag=20241101", r#"global.tag="20241101""#),
+        (INJECTOR, "nativeSidecars=true", r#"nativeSidecars="true""#),
+        (INJECTOR, "nativeSidecars=false", r#"nativeSidecars="false""#),
+        (INJECTOR, r#"sidecarInjectorWebhook.timeoutSeconds="20""#, "sidecarInjectorWebhook.timeoutSeconds=20"),
+        (INJECTOR, r#"excludeNamespaces="a,b""#, r#"excludeNamespaces=["a", "b"]"#),
+        (INJECTOR, r#"excludeNamespaces=["a,b"]"#, r#"excludeNamespaces=["a", "b"]"#),
+        (INJECTOR, r#"statusPage.enabled="false""#, "statusPage.enabled=false"),
+        (INJECTOR, "env.A=1000000", r#"env.A="1000000""#),
+    ];
+    for (chart, given, meant) in same {
+        assert_eq!(chart.text(&[given]), chart.text(&[meant]), "{given}");
+    }
+    let mode = |value: &str| AGENT.text(&[r#"repair.mode="repair""#, value]);
+    assert_eq!(mode(r#"useAppArmorAnnotation="false""#), mode("useAppArmorAnnotation=false"));
+    let weekly = AGENT.text(&["monitoring.podMonitor.enabled=true", r#"monitoring.podMonitor.interval="1w""#]);
+    assert!(weekly.contains("interval: 1w"), "{weekly}");
+}
+
+/// Large numbers are not written with an exponent, with which neither Kubernetes nor a program reads an integer.
+pub(crate) fn as_large_numbers() {
+    let large = 3_000_000;
+    let rendered = |chart: Chart, values: &[&str], line: String| {
+        let text = chart.text(values);
+        assert!(text.contains(&line), "{line}: {text}");
+    };
+    for given in [format!("{large}"), format!("\"{large}\"")] {
+        let grace = format!("terminationGracePeriodSeconds={given}");
+        rendered(AGENT, &[&grace], format!("terminationGracePeriodSeconds: {large}\n"));
+        rendered(AGENT, &[&format!("repair.budget={given}")], format!("REPAIR_BUDGET: \"{large}\""));
+        let quota = ["resourceQuotas.enabled=true", &format!("resourceQuotas.pods={given}")];
+        rendered(AGENT, &quota, format!("pods: \"{large}\""));
+        rendered(INJECTOR, &[&grace], format!("terminationGracePeriodSeconds: {large}\n"));
+        rendered(INJECTOR, &[&format!("replicaCount={given}")], format!("replicas: {large}\n"));
+        rendered(INJECTOR, &[&format!("certificate.days={given}")], format!("--selfSignedDays={large}\n"));
+        rendered(INJECTOR, &[&grace, &format!("lingerSeconds={}", large - 20)], format!("--linger={}\n", large - 20));
+    }
+    rendered(AGENT, &["resources.limits.memory=100000000"], "memory: 100000000\n".to_owned());
+}

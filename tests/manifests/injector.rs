@@ -67,6 +67,7 @@ pub(crate) fn invalid_values_are_refused() {
     for (value, reason) in [
         (r#"revisionTags=["default"]"#, r#"revisionTags has "default", which is the revision itself"#),
         (r#"global.hub="docker.io/istio""#, "the image docker.io/istio/install-cni:0.1.0 is Istio's own"),
+        (r#"podLabels.app="x""#, "podLabels.app is not supported: the chart sets this label"),
         ("dapr.enabled=true", "dapr.image is not given"),
         ("global.networkPolicy.enabled=true", "global.networkPolicy.apiServers is empty: who sends reviews?"),
         ("lingerSeconds=20", "terminationGracePeriodSeconds must be more"),

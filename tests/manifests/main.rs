@@ -39,7 +39,7 @@ fn main() {
         ("injector/references_match_names", injector::life::references_match_names),
         ("injector/one_replica_is_always_available", injector::life::one_replica_is_always_available),
     ];
-    let rendered: [(&str, fn()); 37] = [
+    let rendered: [(&str, fn()); 39] = [
         ("injector/installations_share_no_objects", injector::life::installations_share_no_objects),
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
@@ -70,6 +70,8 @@ fn main() {
         ("given/by_a_parent_chart", given::by_a_parent_chart),
         ("given/under_names_of_defaults", given::under_names_of_defaults),
         ("given/beside_global_values_of_other_charts", given::beside_global_values_of_other_charts),
+        ("given/as_text_or_without_quotes", given::as_text_or_without_quotes),
+        ("given/as_large_numbers", given::as_large_numbers),
         ("injector/every_value_has_an_effect", injector::every_value_has_an_effect),
         ("injector/the_network_policy_limits_clients", injector::the_network_policy_limits_clients),
         ("injector/invalid_values_are_refused", injector::invalid_values_are_refused),

@@ -57,14 +57,14 @@ fn another(chart: Chart, path: &str, default: &Value) -> Value {
 
 /// Returns a value that a schema permits and that differs from the default.
 fn example(schema: &Value, default: &Value) -> Value {
-    let list = |key: &str| schema[key].as_array().into_iter().flatten();
-    if let Some(word) = list("enum").find(|word| *word != default && **word != "") {
+    let list = |key: &str| schema.pointer(key).and_then(Value::as_array).into_iter().flatten();
+    if let Some(word) = list("/then/enum").find(|word| *word != default && **word != "") {
         return word.clone();
     }
-    if let Some(example) = list("examples").find(|example| *example != default) {
+    if let Some(example) = list("/examples").find(|example| *example != default) {
         return example.clone();
     }
-    match schema["type"][0].as_str() {
+    match schema["type"][0].as_str().or(schema["type"].as_str()) {
         Some("boolean") => json!(!default.as_bool().unwrap_or_default()),
         Some("integer") => json!(default.as_i64().unwrap_or_default() + 1),
         Some("array") if default.as_array().is_some_and(|list| !list.is_empty()) => json!([]),

@@ -4,59 +4,86 @@ use serde_json::{Map, Value, json};
 
 use super::kubernetes::{AFFINITY, PEER, RESOURCES, SECCOMP_PROFILE, SELINUX_OPTIONS, TOLERATION, UPDATE_STRATEGY};
 
-/// A kind of value. `null` stands for the default and is of each kind.
+/// A kind of value. `null` stands for the default and is of each kind. Templates read flags, numbers and lists of names also from
+/// text, as `--set-string` gives them, and text also from numbers and booleans.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Any,
     Flag,
     Text,
-    /// Text, or a number that YAML makes of it, such as a tag 1.30.
-    TextOrNumber,
+    /// Text that may look like an integer to YAML, such as a tag 20241101. Of the tag 1.30 YAML makes 1.3, so it is refused.
+    TextOrInteger,
     /// A number, a boolean or a text, as for a variable of the environment.
     Scalar,
     /// An integer that is at least the first, and at most the second number.
-    Integer(i64, Option<i64>),
-    /// A number of objects, also as text.
-    Count,
+    Integer(u64, Option<u64>),
+    /// An integer of Kubernetes' types, which do not read it from text.
+    StrictInteger(i64, Option<i64>),
     /// A number of objects, or a percentage.
     CountOrPercent,
+    /// An amount of a resource.
+    Quantity,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// One of these words; `true` and `false` also as booleans.
-    WordOrFlag(&'static [&'static str]),
+    /// One of these words, which YAML takes for booleans or numbers without quotes.
+    LooseWord(&'static [&'static str]),
     /// Text that matches a pattern, and an example of it.
     Form(&'static str, &'static str),
+    /// The same; numbers and booleans match, too.
+    LooseForm(&'static str, &'static str),
     List(&'static Kind),
-    /// A map with names of the user's choice.
-    Map(&'static Kind),
+    /// A list of names that match a pattern without its ends, or a text of them with commas; and an example.
+    Names(&'static str, &'static str),
+    /// A map with names of the user's choice that match a pattern.
+    Map(&'static str, &'static Kind),
     /// A map with these names only.
     Object(&'static [(&'static str, Kind)]),
 }
 
 impl Kind {
     pub(super) fn schema(self) -> Value {
-        let digits = "^[0-9]+$";
         match self {
             Self::Any => json!({}),
-            Self::Flag => json!({ "type": ["boolean", "null"] }),
+            Self::Flag => json!({ "type": ["boolean", "string", "null"], "pattern": "^(true|false)$" }),
             Self::Text => json!({ "type": ["string", "null"] }),
-            Self::TextOrNumber => json!({ "type": ["string", "number", "null"] }),
+            Self::TextOrInteger => json!({ "type": ["string", "integer", "null"] }),
             Self::Scalar => json!({ "type": ["string", "number", "boolean", "null"] }),
-            Self::Integer(least, None) => json!({ "type": ["integer", "null"], "minimum": least }),
-            Self::Integer(least, most) => {
+            Self::Integer(least, most) => integer(least, most),
+            Self::StrictInteger(least, None) => json!({ "type": ["integer", "null"], "minimum": least }),
+            Self::StrictInteger(least, most) => {
                 json!({ "type": ["integer", "null"], "minimum": least, "maximum": most })
             }
-            Self::Count => json!({ "type": ["integer", "string", "null"], "minimum": 0, "pattern": digits }),
             Self::CountOrPercent => {
-                json!({ "type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%?$" })
+                json!({ "type": ["integer", "string", "null"], "minimum": 0, "pattern": "^(100|[1-9]?[0-9])%$" })
             }
-            Self::Word(words) => json!({ "enum": all(words, &[Value::Null]) }),
-            Self::WordOrFlag(words) => json!({ "enum": all(words, &[json!(true), json!(false), Value::Null]) }),
+            Self::Quantity => {
+                let pattern = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$";
+                json!({ "type": ["string", "number", "null"], "minimum": 0, "pattern": pattern, "examples": ["7m"] })
+            }
+            Self::Word(words) => worded(&["string", "null"], &json!(words)),
+            Self::LooseWord(words) => {
+                let numbers = words.iter().filter_map(|word| serde_json::from_str::<Value>(word).ok());
+                let all: Value = words.iter().map(|word| json!(word)).chain(numbers).collect();
+                worded(&["string", "number", "boolean", "null"], &all)
+            }
             Self::Form(pattern, example) => {
                 json!({ "type": ["string", "null"], "pattern": pattern, "examples": [example] })
             }
-            Self::List(kind) => json!({ "type": ["array", "null"], "items": kind.schema() }),
-            Self::Map(kind) => json!({ "type": ["object", "null"], "additionalProperties": kind.schema() }),
+            Self::LooseForm(pattern, example) => {
+                let types = ["string", "integer", "boolean", "null"];
+                json!({ "type": types, "pattern": pattern, "examples": [example] })
+            }
+            Self::List(kind) => json!({ "type": ["array", "null"], "items": without_null(kind.schema()) }),
+            Self::Names(name, example) => {
+                let all = format!("^({name}(, *{name})*)?$");
+                let items = json!({ "type": "string", "pattern": all, "examples": [example] });
+                json!({ "type": ["array", "string", "null"], "items": items, "pattern": all })
+            }
+            Self::Map(names, kind) => json!({
+                "type": ["object", "null"],
+                "propertyNames": { "pattern": names },
+                "additionalProperties": kind.schema(),
+            }),
             Self::Object(fields) => {
                 object(&fields.iter().map(|(name, kind)| ((*name).to_owned(), kind.schema())).collect())
             }
@@ -64,9 +91,34 @@ impl Kind {
     }
 }
 
-/// Words and further values.
-fn all(words: &[&str], further: &[Value]) -> Vec<Value> {
-    words.iter().map(|word| json!(word)).chain(further.iter().cloned()).collect()
+/// The schema without `null`, which stands for no default in a list.
+fn without_null(mut schema: Value) -> Value {
+    if let Some(types) = schema["type"].as_array_mut() {
+        types.retain(|kind| kind != "null");
+    }
+    schema
+}
+
+/// The schema of an integer, also as text.
+fn integer(least: u64, most: Option<u64>) -> Value {
+    let pattern = match (least, most) {
+        (_, Some(most)) => {
+            let all: Vec<String> = (least..=most).map(|number| number.to_string()).collect();
+            format!("^({})$", all.join("|"))
+        }
+        (0, None) => "^(0|[1-9][0-9]{0,17})$".to_owned(),
+        (_, None) => "^[1-9][0-9]{0,17}$".to_owned(),
+    };
+    let mut schema = json!({ "type": ["integer", "string", "null"], "minimum": least, "pattern": pattern });
+    if let Some(most) = most {
+        schema["maximum"] = json!(most);
+    }
+    schema
+}
+
+/// The schema of words. helm prints all of an `enum`, so that `null` is not in it.
+fn worded(types: &[&str], words: &Value) -> Value {
+    json!({ "type": types, "if": { "not": { "type": "null" } }, "then": { "enum": words } })
 }
 
 /// The schema of a map with these names only.
@@ -84,7 +136,7 @@ pub(super) fn like(default: &Value) -> Kind {
     match default {
         Value::Bool(_) => Kind::Flag,
         Value::Number(_) => Kind::Integer(0, None),
-        Value::Array(_) => Kind::List(&Kind::Text),
+        Value::Array(_) => Kind::Names(r"[^,\s]+", "name"),
         _ => Kind::Text,
     }
 }
@@ -92,40 +144,69 @@ pub(super) fn like(default: &Value) -> Kind {
 /// An absolute path below the root, without `..`.
 macro_rules! path {
     () => {
-        r"(/+([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+/*"
+        r"(/+([^/.\n][^/\n]*|\.[^/.\n][^/\n]*|\.\.[^/\n]+))+/*"
     };
 }
 
 const PATH: Kind = Kind::Form(concat!("^", path!(), "$"), "/etc/containerd");
 const LEVELS: Kind =
     Kind::Form(r"^( *([^:, ]+:)?(debug|info|warn|error|fatal|none) *(,|$))*$", "default:info,cni-plugin:debug");
-const FILE_NAME: Kind = Kind::Form("^[^/]*$", "10-network.conflist");
-const LABEL_KEY: Kind =
-    Kind::Form(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", "example.com/broken");
-const LABEL: Kind = Kind::Form("^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", "canary");
-const NAME: Kind = Kind::Form("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "canary");
+/// The name of a file: not of its directory or the one above it, nor blank.
+const FILE_NAME: Kind = Kind::Form(r"^([^/\n]*[^/.\s][^/\n]*)?$", "10-network.conflist");
+/// The name of a label or an annotation.
+const KEY: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+const LABEL_KEY: Kind = Kind::Form(KEY, "example.com/broken");
+const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
+const LABEL: Kind = Kind::LooseForm(LABEL_VALUE, "canary");
+const NAME: Kind = Kind::Form("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", "canary");
+const NAMESPACES: Kind = Kind::Names("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "team-a");
+/// A registry with the path of a repository in it.
+const HUB: Kind = Kind::Form(r"^([^\s/]+(/[^\s/]+)*)?$", "registry.example.com/mesh");
+/// The name of an image, or a whole reference.
+const IMAGE: Kind = Kind::Form(r"^[^\s/]+(/[^\s/]+)*$", "registry.example.com/mesh/agent:1");
 /// A duration of Prometheus.
-const INTERVAL: Kind = Kind::Form("^([0-9]+(ms|s|m|h|d))*$", "30s");
+const INTERVAL: Kind = Kind::Form("^(([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$", "30s");
 /// A duration of Go.
 const DURATION: Kind = Kind::Form(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))*$", "2m");
 /// The URL of a page, without a section.
-const URL: Kind = Kind::Form(r#"^(https?://[^\s#$'"]+)?$"#, "https://wiki.example.com/mesh/alerts.md");
-const CIDR: Kind = Kind::Form("^[0-9a-fA-F.:]+/[0-9]+$", "10.0.0.1/32");
-const LABELS: Kind = Kind::Map(&LABEL);
-const ANNOTATIONS: Kind = Kind::Map(&Kind::Text);
+const URL: Kind = Kind::Form(r#"^(https?://[^\s#$'"{}\\]+)?$"#, "https://wiki.example.com/mesh/alerts.md");
+pub(super) const CIDR: Kind = Kind::Form(
+    r"^([0-9]{1,3}(\.[0-9]{1,3}){3}/([12]?[0-9]|3[0-2])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/([1-9]?[0-9]|1[01][0-9]|12[0-8]))$",
+    "10.0.0.1/32",
+);
+const LABELS: Kind = Kind::Map(KEY, &Kind::Form(LABEL_VALUE, "canary"));
+const ANNOTATIONS: Kind = Kind::Map(KEY, &Kind::Text);
+const VARIABLES: Kind = Kind::Map("^[-._a-zA-Z][-._a-zA-Z0-9]*$", &Kind::Scalar);
 
 const PLATFORM: Kind = Kind::Word(&["", "gke", "openshift", "k3s", "k3d", "microk8s", "minikube"]);
-const PROFILE: Kind = Kind::Word(&["", "ambient", "demo", "preview", "remote", "stable"]);
+/// Profiles of Istio's charts, then those of istioctl.
+const PROFILES: &[&str] = &[
+    "",
+    "ambient",
+    "demo",
+    "preview",
+    "remote",
+    "stable",
+    "default",
+    "empty",
+    "minimal",
+    "openshift",
+    "openshift-ambient",
+];
+const PROFILE: Kind = Kind::Word(PROFILES);
 const FAILURE_POLICY: Kind = Kind::Word(&["Fail", "Ignore"]);
 const PULL_POLICY: Kind = Kind::Word(&["", "Always", "IfNotPresent", "Never"]);
 /// The versions for which Istio's releases have a profile.
 const VERSIONS: Kind =
-    Kind::Word(&["", "1.20", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27", "1.28", "1.29", "1.30"]);
+    Kind::LooseWord(&["", "1.20", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27", "1.28", "1.29", "1.30"]);
 const MODES: Kind = Kind::Word(&["", "evict", "delete", "label", "repair", "repair-or-evict", "observe"]);
 
 /// Values by their paths, in both charts.
 const KINDS: &[(&[&str], Kind)] = &[
-    (&["tag", "global.tag"], Kind::TextOrNumber),
+    (&["hub", "global.hub"], HUB),
+    (&["image"], IMAGE),
+    (&["tag", "global.tag"], Kind::TextOrInteger),
+    (&["excludeNamespaces"], NAMESPACES),
     (&["pullPolicy", "global.imagePullPolicy"], PULL_POLICY),
     (&["logging.level", "global.logging.level", "logLevel"], LEVELS),
     (&["cniBinDir"], Kind::Form(concat!("^(|auto|", path!(), ")$"), "/usr/libexec/cni")),
@@ -137,7 +218,6 @@ const KINDS: &[(&[&str], Kind)] = &[
     (&["repair.mode"], MODES),
     (&["repair.brokenPodLabelKey", "taint.name"], LABEL_KEY),
     (&["repair.brokenPodLabelValue", "revision", "ownerName"], LABEL),
-    (&["resourceQuotas.pods"], Kind::Count),
     (&["useAppArmorAnnotation"], Kind::Flag),
     (&["updateStrategy"], UPDATE_STRATEGY),
     (&["seccompProfile"], SECCOMP_PROFILE),
@@ -145,7 +225,7 @@ const KINDS: &[(&[&str], Kind)] = &[
     (&["resources", "global.defaultResources"], RESOURCES),
     (&["affinity"], AFFINITY),
     (&["tolerations"], Kind::List(&TOLERATION)),
-    (&["env", "dapr.env"], Kind::Map(&Kind::Scalar)),
+    (&["env", "dapr.env"], VARIABLES),
     (&["daemonSetLabels", "podLabels", "nodeSelector"], LABELS),
     (&["monitoring.podMonitor.labels", "monitoring.serviceMonitor.labels"], LABELS),
     (&["monitoring.rules.labels", "monitoring.dashboards.labels"], LABELS),
@@ -160,7 +240,7 @@ const KINDS: &[(&[&str], Kind)] = &[
     (&["compatibilityVersion"], VERSIONS),
     (&["revisionTags"], Kind::List(&NAME)),
     (&["istioNamespace"], NAME),
-    (&["nativeSidecars"], Kind::WordOrFlag(&["auto", "true", "false"])),
+    (&["nativeSidecars"], Kind::LooseWord(&["auto", "true", "false"])),
     (&["certificate.days"], Kind::Integer(1, None)),
     (&["sidecarInjectorWebhook.reinvocationPolicy"], Kind::Word(&["Never", "IfNeeded"])),
     (&["sidecarInjectorWebhook.failurePolicy", "dapr.failurePolicy"], FAILURE_POLICY),

@@ -1,9 +1,10 @@
 //! Kubernetes' types in values.
 
-use super::kinds::Kind::{self, Any, CountOrPercent, Integer, List, Map, Object, Text, TextOrNumber, Word};
+use super::kinds::CIDR;
+use super::kinds::Kind::{self, Any, CountOrPercent, List, Map, Object, Quantity, StrictInteger, Text, Word};
 
 const REQUIREMENT: Kind = Object(&[("key", Text), ("operator", Text), ("values", List(&Text))]);
-const SELECTOR: Kind = Object(&[("matchLabels", Map(&Text)), ("matchExpressions", List(&REQUIREMENT))]);
+const SELECTOR: Kind = Object(&[("matchLabels", Map("", &Text)), ("matchExpressions", List(&REQUIREMENT))]);
 
 const NODE_TERM: Kind = Object(&[("matchExpressions", List(&REQUIREMENT)), ("matchFields", List(&REQUIREMENT))]);
 const POD_TERM: Kind = Object(&[
@@ -18,14 +19,14 @@ const POD_AFFINITY: Kind = Object(&[
     ("requiredDuringSchedulingIgnoredDuringExecution", List(&POD_TERM)),
     (
         "preferredDuringSchedulingIgnoredDuringExecution",
-        List(&Object(&[("weight", Integer(1, Some(100))), ("podAffinityTerm", POD_TERM)])),
+        List(&Object(&[("weight", StrictInteger(1, Some(100))), ("podAffinityTerm", POD_TERM)])),
     ),
 ]);
 const NODE_AFFINITY: Kind = Object(&[
     ("requiredDuringSchedulingIgnoredDuringExecution", Object(&[("nodeSelectorTerms", List(&NODE_TERM))])),
     (
         "preferredDuringSchedulingIgnoredDuringExecution",
-        List(&Object(&[("weight", Integer(1, Some(100))), ("preference", NODE_TERM)])),
+        List(&Object(&[("weight", StrictInteger(1, Some(100))), ("preference", NODE_TERM)])),
     ),
 ]);
 pub(super) const AFFINITY: Kind =
@@ -35,10 +36,11 @@ pub(super) const TOLERATION: Kind = Object(&[
     ("effect", Word(&["", "NoSchedule", "PreferNoSchedule", "NoExecute"])),
     ("key", Text),
     ("operator", Word(&["", "Exists", "Equal", "Lt", "Gt"])),
-    ("tolerationSeconds", Integer(i64::MIN, None)),
+    ("tolerationSeconds", StrictInteger(i64::MIN, None)),
     ("value", Text),
 ]);
-const QUANTITIES: Kind = Map(&TextOrNumber);
+/// Kubernetes' own resources, and those with the name of a domain.
+const QUANTITIES: Kind = Map("^(cpu|memory|ephemeral-storage|hugepages-.+|[^/]+/.+)$", &Quantity);
 pub(super) const RESOURCES: Kind = Object(&[("claims", Any), ("limits", QUANTITIES), ("requests", QUANTITIES)]);
 pub(super) const SECCOMP_PROFILE: Kind =
     Object(&[("type", Word(&["RuntimeDefault", "Unconfined", "Localhost"])), ("localhostProfile", Text)]);
@@ -49,7 +51,7 @@ pub(super) const UPDATE_STRATEGY: Kind = Object(&[
 ]);
 /// A peer of a NetworkPolicy.
 pub(super) const PEER: Kind = Object(&[
-    ("ipBlock", Object(&[("cidr", Text), ("except", List(&Text))])),
+    ("ipBlock", Object(&[("cidr", CIDR), ("except", List(&CIDR))])),
     ("namespaceSelector", SELECTOR),
     ("podSelector", SELECTOR),
 ]);

@@ -20,6 +20,22 @@ reason. Names and the forms of single values are values.schema.json's.
 {{- if regexMatch "^((index\\.)?docker\\.io/)?istio/|^gcr\\.io/istio-|^registry\\.istio\\.io/" $image -}}
 {{- fail (printf "the image %s is Istio's own, whose program is another: set global.hub and global.tag, or image, to this project's" $image) -}}
 {{- end -}}
+{{- with .updateStrategy.rollingUpdate -}}
+{{- if and (get . "maxSurge") (get . "maxUnavailable") -}}
+{{- fail "updateStrategy.rollingUpdate: the API server refuses a DaemonSet with both maxSurge and maxUnavailable" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq "Localhost" (get .seccompProfile "type")) (not (get .seccompProfile "localhostProfile")) -}}
+{{- fail "seccompProfile.localhostProfile is missing: Localhost is the type of a profile on the node" -}}
+{{- end -}}
+{{- range $name := list "k8s-app" "sidecar.istio.io/inject" "istio.io/dataplane-mode" -}}
+{{- if hasKey $.podLabels $name -}}
+{{- fail (printf "podLabels.%s is not supported: the chart sets this label of the pods" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (regexMatch "^[0-9]*$" (toJson (get .env "REPAIR_BUDGET") | trimAll "\"")) -}}
+{{- fail "env.REPAIR_BUDGET is no number: say repair.budget" -}}
+{{- end -}}
 {{- if has (toString (get .env "AMBIENT_ENABLED")) $true -}}
 {{- fail (printf "env.AMBIENT_ENABLED is not supported: %s" $ambient) -}}
 {{- end -}}

@@ -40,8 +40,9 @@ All values: the given values override the platform's values, which override the 
 {{- end -}}
 
 {{/*
-Sets values that are null to their defaults. Without `resources` there are none, and labels may be removed by null. Arguments:
-the values and the defaults.
+Sets values that are null to their defaults, and gives values the kind of their default: --set-string gives text for all, and YAML
+takes text without quotes for a number or a boolean. Without `resources` there are none, and labels may be removed by null.
+Arguments: the values and the defaults.
 */}}
 {{- define "istio-cni.fill" -}}
 {{- $values := index . 0 -}}
@@ -51,6 +52,16 @@ the values and the defaults.
 {{- $_ := set $values $name $default -}}
 {{- else if and (kindIs "map" $default) (ne $name "labels") -}}
 {{- include "istio-cni.fill" (list $value $default) -}}
+{{- else if and (kindIs "string" $default) (kindIs "float64" $value) -}}
+{{- $_ := set $values $name ($value | int64 | toString) -}}
+{{- else if kindIs "string" $default -}}
+{{- $_ := set $values $name (toString $value) -}}
+{{- else if kindIs "float64" $default -}}
+{{- $_ := set $values $name (int64 $value) -}}
+{{- else if and (kindIs "string" $value) (kindIs "slice" $default) -}}
+{{- $_ := set $values $name (nospace $value | splitList "," | compact) -}}
+{{- else if kindIs "string" $value -}}
+{{- $_ := set $values $name (eq $value "true") -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -72,12 +83,14 @@ istio.io/rev: {{ .revision | default "default" | quote }}
 install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | quote }}
 {{- end -}}
 
+{{/* The API server refuses a rolling update of which both numbers are zero, or none is. It takes one for maxUnavailable. */}}
 {{- define "istio-cni.updateStrategy" -}}
-{{- $strategy := .updateStrategy -}}
-{{- if and (eq $strategy.type "RollingUpdate") (not $strategy.rollingUpdate) -}}
-{{- $strategy = dict "type" $strategy.type "rollingUpdate" (dict "maxSurge" 1 "maxUnavailable" 0) -}}
+{{- $update := .updateStrategy.rollingUpdate -}}
+{{- $surge := hasKey $update "maxSurge" | ternary (get $update "maxSurge") 1 -}}
+{{- if and (eq .updateStrategy.type "RollingUpdate") $surge (not (get $update "maxUnavailable")) -}}
+{{- $update = dict "maxSurge" $surge "maxUnavailable" 0 -}}
 {{- end -}}
-{{- toYaml $strategy -}}
+{{- toYaml (dict "type" .updateStrategy.type "rollingUpdate" $update) -}}
 {{- end -}}
 
 {{/* The repair mode, as in --repair-mode; "" if repair is disabled. */}}
@@ -184,7 +197,7 @@ REPAIR_MODE: {{ . | quote }}
 {{- end }}
 REPAIR_DRY_RUN: {{ .repair.dryRun | quote }}
 REPAIR_STANDALONE_PODS: {{ .repair.standalonePods | quote }}
-REPAIR_BUDGET: {{ .repair.budget | int | quote }}
+REPAIR_BUDGET: {{ .repair.budget | int64 | quote }}
 REPAIR_INIT_CONTAINER_NAME: {{ .repair.initContainerName | quote }}
 REPAIR_BROKEN_POD_LABEL_KEY: {{ .repair.brokenPodLabelKey | quote }}
 REPAIR_BROKEN_POD_LABEL_VALUE: {{ .repair.brokenPodLabelValue | quote }}

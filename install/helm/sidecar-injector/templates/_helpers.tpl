@@ -12,6 +12,11 @@ has the values of that version. Each template includes it first. Without `resour
 {{- end -}}
 {{- end -}}
 
+{{/*
+Sets values that are null to their defaults, and gives values the kind of their default: --set-string gives text for all, and YAML
+takes text without quotes for a number or a boolean. Without `resources` there are none, and labels may be removed by null.
+Arguments: the values and the defaults.
+*/}}
 {{- define "injector.fill" -}}
 {{- $values := index . 0 -}}
 {{- range $name, $default := omit (index . 1) "resources" "priorityClassName" -}}
@@ -20,6 +25,16 @@ has the values of that version. Each template includes it first. Without `resour
 {{- $_ := set $values $name $default -}}
 {{- else if and (kindIs "map" $default) (ne $name "labels") -}}
 {{- include "injector.fill" (list $value $default) -}}
+{{- else if and (kindIs "string" $default) (kindIs "float64" $value) -}}
+{{- $_ := set $values $name ($value | int64 | toString) -}}
+{{- else if kindIs "string" $default -}}
+{{- $_ := set $values $name (toString $value) -}}
+{{- else if kindIs "float64" $default -}}
+{{- $_ := set $values $name (int64 $value) -}}
+{{- else if and (kindIs "string" $value) (kindIs "slice" $default) -}}
+{{- $_ := set $values $name (nospace $value | splitList "," | compact) -}}
+{{- else if kindIs "string" $value -}}
+{{- $_ := set $values $name (eq $value "true") -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -126,7 +141,7 @@ subjects:
 
 {{/* Namespaces whose pods are not reviewed. */}}
 {{- define "injector.excluded" -}}
-{{- $excluded := .Values.excludeNamespaces -}}
+{{- $excluded := .Values.excludeNamespaces | join "," | nospace | splitList "," | compact -}}
 {{- if .Values.excludeOwnNamespace -}}
 {{- $excluded = append $excluded .Release.Namespace -}}
 {{- end -}}

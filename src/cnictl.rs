@@ -185,7 +185,7 @@ pub enum Error {
     WebhookConfig,
     /// No file, no cluster, and no request for the configuration that is compiled in.
     #[error(
-        "no configuration of the injection is known: {0}; name the cluster (--kubeconfig), or all files \
+        "no configuration of the injection is known: {0}, or all files \
          (--injectConfigFile, --valuesFile, --meshConfigFile), or use the configuration that is compiled in (--builtIn)"
     )]
     NoConfiguration(cluster::Error),

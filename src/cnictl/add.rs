@@ -92,7 +92,7 @@ async fn of_pod(
             (found.ok_or(Error::NoPod { number: 1 })?, None)
         }
         None => {
-            let client = flags.cluster.client().await?;
+            let client = flags.cluster.client(streams).await?;
             (read_pod(client.clone(), &name.namespace, &name.name).await?, Some(client))
         }
     };

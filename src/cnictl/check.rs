@@ -35,7 +35,7 @@ pub struct Flags {
 }
 
 pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
-    let client = flags.cluster.client().await?;
+    let client = flags.cluster.client(&mut streams).await?;
     let facts = gather::gather(&client, &flags.namespace).await;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let report = decide(&facts, i64::try_from(now).unwrap_or(i64::MAX));

@@ -6,6 +6,7 @@
 //! files or that flag it is an error.
 
 mod cluster;
+mod kubeconfig;
 mod operator;
 
 use std::path::PathBuf;
@@ -109,8 +110,11 @@ impl Flags {
         let files = self.read_files()?;
         self.check_maps(files.as_ref())?;
         let complete = self.built_in || files.as_ref().is_some_and(Files::are_complete);
+        if complete && !needed && self.cluster.are_given() {
+            self.warn("--kubeconfig and --context are not used: the configuration needs no cluster", streams);
+        }
         // A client is created only if it is used, because its creation may execute the kubeconfig's credential plugin.
-        let (client, unknown) = if complete && !needed { (None, None) } else { self.client(needed).await? };
+        let (client, unknown) = if complete && !needed { (None, None) } else { self.client(needed, streams).await? };
         let config = match (files, &client) {
             (files, _) if self.built_in => self.built_in_with(files.unwrap_or_default())?,
             (Some(files), client) => self.complete(files, client.as_ref()).await?,
@@ -159,8 +163,12 @@ impl Flags {
 
     /// Creates a client for the cluster of the flags or of the environment. Returns why there is none if the environment
     /// names no cluster and none is `needed`.
-    async fn client(&self, needed: bool) -> Result<(Option<Client>, Option<server::Error>), Error> {
-        match self.cluster.client().await {
+    async fn client(
+        &self,
+        needed: bool,
+        streams: &mut Streams<'_>,
+    ) -> Result<(Option<Client>, Option<server::Error>), Error> {
+        match self.cluster.client(streams).await {
             Ok(client) => Ok((Some(client), None)),
             Err(error @ server::Error::NoKubeconfig(_)) if !needed => Ok((None, Some(error))),
             // A cluster that the command line or the environment names must be accessible, even if it is not needed.

@@ -78,7 +78,7 @@ pub enum Error {
 }
 
 pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), CommandError> {
-    let client = flags.cluster.client().await?;
+    let client = flags.cluster.client(&mut streams).await?;
     let is_terminal = std::io::stdout().is_terminal();
     loop {
         let agents = flags.fetch(&client, &mut streams).await;

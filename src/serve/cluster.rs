@@ -21,13 +21,23 @@ pub enum Error {
     #[error("the API server's address is unknown: {0}; mount the service account's token, or set a kubeconfig")]
     InCluster(kube::config::InClusterError),
     /// There is neither a kubeconfig nor a pod's service account.
-    #[error("there is no kubeconfig ({0}), and this is no pod of a cluster")]
-    NoKubeconfig(kube::config::KubeconfigError),
-    #[error("kubeconfig {} is invalid: {error}", path.display())]
+    #[error("there is no kubeconfig: no file {0} exists, and this is no pod of a cluster; name one by --kubeconfig")]
+    NoKubeconfig(String),
+    /// The kubeconfig cannot be read, is not valid, or has no such context.
+    #[error("kubeconfig {} cannot be used: {}", path.display(), cause(error))]
     Kubeconfig { path: PathBuf, error: kube::config::KubeconfigError },
     /// The client configuration is invalid.
     #[error("no client for the API server: {0}")]
     Client(Box<kube::Error>),
+}
+
+/// The cause without the path, which the message has already.
+fn cause(error: &kube::config::KubeconfigError) -> String {
+    match error {
+        kube::config::KubeconfigError::ReadConfig(cause, _) => cause.to_string(),
+        kube::config::KubeconfigError::CurrentContextNotSet => "it has no current context: name one".to_owned(),
+        error => error.to_string(),
+    }
 }
 
 /// Returns a client for the kubeconfig's cluster, or without a kubeconfig for the pod's own cluster.

@@ -120,6 +120,45 @@ fn errors_are_reported_without_output() {
     }
 }
 
+/// KUBECONFIG is a list, of which kubectl skips files that do not exist. What cannot be read is named.
+#[test]
+fn kubeconfigs_are_found_as_kubectl_finds_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let valid = kubeconfig(dir.path(), "http://127.0.0.1:1");
+    let (missing, broken, empty) = (dir.path().join("missing"), dir.path().join("broken"), dir.path().join("empty"));
+    std::fs::write(&broken, "contexts: [").unwrap();
+    std::fs::write(&empty, "").unwrap();
+    let list = |paths: &[&Path]| PathBuf::from(std::env::join_paths(paths).unwrap());
+    let error = |flags: &[&str], given: Option<&Path>| {
+        let done = cnictl(&[&["kube-inject", "-f", "-"], flags].concat(), POD, given);
+        assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()), "{flags:?}");
+        text(&done.stderr)
+    };
+    let unreachable = "could not read valid configmap";
+    let of = |path: &Path, what: &str| format!("kubeconfig {} cannot be used: {what}", path.display());
+    let no_file = "No such file or directory";
+    let [missing_text, valid_text] = [&missing, &valid].map(|path| path.to_str().unwrap());
+    for (flags, given, said) in [
+        (&[][..], Some(list(&[&missing, &valid])), unreachable.to_owned()),
+        (&[], Some(list(&[&empty, &valid])), unreachable.to_owned()),
+        (&[], Some(list(&[&valid, &broken])), of(&broken, "failed to parse")),
+        (&[], Some(broken.clone()), of(&broken, "failed to parse")),
+        (&[], Some(empty.clone()), of(&empty, "it has no current context")),
+        (&[], Some(list(&[&missing, &missing])), format!("there is no kubeconfig: no file {}:", missing.display())),
+        (&["--context", "x"], Some(missing.clone()), format!("no file {} exists", missing.display())),
+        (&["--context", "x"], Some(valid.clone()), of(&valid, "failed to load current context: x")),
+        (&["--context", "x"], None, "no file /nowhere/.kube/config exists".to_owned()),
+        (&["--kubeconfig", missing_text], Some(valid.clone()), of(&missing, no_file)),
+        (&["--kubeconfig", missing_text, "--context", "x"], None, of(&missing, no_file)),
+        (&["--kubeconfig", valid_text], Some(broken.clone()), unreachable.to_owned()),
+    ] {
+        let error = error(flags, given.as_deref());
+        assert!(error.contains(&said), "{flags:?} {given:?}: {said}: {error}");
+    }
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", "-", "--kubeconfig", valid_text], POD, None);
+    assert!(done.status.success() && text(&done.stderr).contains("--kubeconfig and --context are not used"));
+}
+
 #[test]
 fn an_unreachable_or_unknown_cluster_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,7 +168,7 @@ fn an_unreachable_or_unknown_cluster_is_an_error() {
     assert!(text(&done.stderr).contains("name files instead (--injectConfigFile)"), "{}", text(&done.stderr));
     let done = cnictl(&["kube-inject", "-f", "-"], POD, None);
     assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()));
-    for said in ["no configuration of the injection is known: there is no kubeconfig (", "(--builtIn)"] {
+    for said in ["no configuration of the injection is known: there is no kubeconfig: no file ", "(--builtIn)"] {
         assert!(text(&done.stderr).contains(said), "{}", text(&done.stderr));
     }
     let broken = dir.path().join("broken");

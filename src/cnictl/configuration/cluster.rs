@@ -3,17 +3,18 @@
 //! `configuration` calls it for parts without a file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use tokio::time::timeout;
 
-use super::super::Error;
+use super::super::{Error, Streams};
+use super::kubeconfig::{Files, Found};
 use crate::serve::cluster;
 use crate::webhook::is_native;
 
@@ -35,43 +36,45 @@ pub(in crate::cnictl) struct ClusterFlags {
 }
 
 impl ClusterFlags {
-    /// Creates a client for the cluster of the flags, else of the environment.
-    pub(in crate::cnictl) async fn client(&self) -> Result<Client, cluster::Error> {
-        let kubeconfig = self.kubeconfig.as_deref();
-        let Some(context) = &self.context else {
-            return match kubeconfig {
-                Some(path) => cluster::client(Some(path)).await,
-                None => inferred().await,
-            };
-        };
-        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
-        let path = kubeconfig.map(Path::to_owned).unwrap_or_default();
-        let wrong = |error| cluster::Error::Kubeconfig { path: path.clone(), error };
-        let read = if kubeconfig.is_some() { Kubeconfig::read_from(&path) } else { Kubeconfig::read() };
-        client_without_retries(Config::from_custom_kubeconfig(read.map_err(wrong)?, &options).await.map_err(wrong)?)
+    pub(super) fn are_given(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
     }
-}
 
-/// Creates a client from `KUBECONFIG`, the home directory's kubeconfig or the pod's service account.
-async fn inferred() -> Result<Client, cluster::Error> {
-    let wrong = |error| cluster::Error::Kubeconfig { path: PathBuf::from("~/.kube/config"), error };
-    let config = match Kubeconfig::read() {
-        Ok(kubeconfig) => {
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
+    /// Creates a client for the cluster of the flags, else of the environment: of the kubeconfig, or without one of the pod's
+    /// service account. That files are missing which the environment names is a warning then, as kubectl's.
+    pub(in crate::cnictl) async fn client(&self, streams: &mut Streams<'_>) -> Result<Client, cluster::Error> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let environment = Files::of_environment();
+        let (kubeconfig, files) = match &self.kubeconfig {
+            Some(path) => {
+                let wrong = |error| cluster::Error::Kubeconfig { path: path.clone(), error };
+                (Kubeconfig::read_from(path).map_err(wrong)?, path.clone())
+            }
+            None => match environment.read()? {
+                Some(Found { kubeconfig, files }) => (kubeconfig, files),
+                None => return client_without_retries(self.in_cluster(&environment, streams)?),
+            },
+        };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        client_without_retries(config.map_err(|error| cluster::Error::Kubeconfig { path: files, error })?)
+    }
+
+    /// The configuration of the pod's service account, if there is no kubeconfig and no context of one is named.
+    fn in_cluster(&self, missing: &Files, streams: &mut Streams<'_>) -> Result<Config, cluster::Error> {
+        let none = || cluster::Error::NoKubeconfig(missing.names());
+        if self.context.is_some() {
+            return Err(none());
         }
-        // A kubeconfig that is broken may name another cluster than the pod's.
-        Err(error) if is_missing(&error) => Config::incluster().map_err(|_| cluster::Error::NoKubeconfig(error))?,
-        Err(error) => return Err(wrong(error)),
-    };
-    client_without_retries(config)
-}
-
-/// Whether there is no file of a kubeconfig.
-fn is_missing(error: &KubeconfigError) -> bool {
-    match error {
-        KubeconfigError::FindPath => true,
-        KubeconfigError::ReadConfig(cause, _) => cause.kind() == std::io::ErrorKind::NotFound,
-        _ => false,
+        let config = Config::incluster().map_err(|_| none())?;
+        if missing.are_given {
+            // An unwritable warning must not fail the command.
+            let _ = writeln!(
+                streams.err,
+                "KUBECONFIG names {}, and no such file exists: using the service account of this pod",
+                missing.names()
+            );
+        }
+        Ok(config)
     }
 }
 

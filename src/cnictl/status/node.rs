@@ -32,7 +32,7 @@ pub(in super::super) struct Flags {
 }
 
 pub(in super::super) async fn run(flags: &Flags, streams: &mut Streams<'_>) -> Result<(), Error> {
-    let client = flags.cluster.client().await?;
+    let client = flags.cluster.client(streams).await?;
     let agents = agents_of(client, &flags.node, TIMEOUT).await?;
     flags.output.write(&agents, text, json, streams)
 }

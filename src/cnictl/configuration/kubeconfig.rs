@@ -1,0 +1,103 @@
+//! Finds the kubeconfig as kubectl does: the files that `KUBECONFIG` names, else the home directory's.
+//!
+//! `cluster` calls it for commands without `--kubeconfig`. Of several files the first one that has a name or the current context
+//! wins. Files that do not exist are skipped; one that cannot be read may be the one that is meant, so it is an error.
+
+#![expect(clippy::disallowed_methods, reason = "reads the environment")]
+
+use std::env;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use kube::config::{Kubeconfig, KubeconfigError};
+
+use crate::serve::cluster::Error;
+
+/// The files of a kubeconfig.
+pub(super) struct Files {
+    paths: Vec<PathBuf>,
+    /// Whether `KUBECONFIG` names them.
+    pub(super) are_given: bool,
+}
+
+/// A kubeconfig and the files that it consists of, for messages.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) kubeconfig: Kubeconfig,
+    pub(super) files: PathBuf,
+}
+
+impl Files {
+    /// The files that the environment names.
+    pub(super) fn of_environment() -> Self {
+        let given = env::var_os("KUBECONFIG").filter(|given| !given.is_empty());
+        let are_given = given.is_some();
+        let paths = match given {
+            Some(given) => env::split_paths(&given).filter(|path| !path.as_os_str().is_empty()).collect(),
+            None => env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect(),
+        };
+        Self { paths, are_given }
+    }
+
+    /// Reads the files that exist and merges them; `None` if there is none.
+    pub(super) fn read(&self) -> Result<Option<Found>, Error> {
+        let mut merged: Option<(Kubeconfig, Vec<&Path>)> = None;
+        for path in &self.paths {
+            let wrong = |error| Error::Kubeconfig { path: path.clone(), error };
+            let next = match Kubeconfig::read_from(path) {
+                Ok(next) => next,
+                Err(KubeconfigError::ReadConfig(cause, _)) if cause.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(wrong(error)),
+            };
+            // An empty name of the context does not hide another file's.
+            let next = Kubeconfig { current_context: next.current_context.filter(|name| !name.is_empty()), ..next };
+            merged = Some(match merged {
+                None => (next, vec![path]),
+                Some((first, files)) => (first.merge(next).map_err(wrong)?, [files, vec![path]].concat()),
+            });
+        }
+        Ok(merged.map(|(kubeconfig, files)| Found { kubeconfig, files: list(files.into_iter()).into() }))
+    }
+
+    /// The files as text for messages.
+    pub(super) fn names(&self) -> String {
+        list(self.paths.iter().map(PathBuf::as_path))
+    }
+}
+
+fn list<'p>(paths: impl Iterator<Item = &'p Path>) -> String {
+    paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn missing_files_are_skipped_and_the_first_value_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let first = file("a", "{kind: Config, current-context: '', contexts: [{name: c, context: {cluster: one}}]}");
+        let second = file("b", "{kind: Config, current-context: c, contexts: [{name: c, context: {cluster: two}}]}");
+        let read = |paths: &[&Path]| {
+            Files { paths: paths.iter().map(|path| (*path).to_owned()).collect(), are_given: true }.read()
+        };
+        let missing = dir.path().join("missing");
+        let found = read(&[&missing, &first, &second]).unwrap().unwrap();
+        let cluster = &found.kubeconfig.contexts[0].context.as_ref().unwrap().cluster;
+        assert_eq!((found.kubeconfig.current_context.as_deref(), &**cluster), (Some("c"), "one"));
+        assert_eq!(found.files.display().to_string(), format!("{}:{}", first.display(), second.display()));
+        assert!(read(&[&missing]).unwrap().is_none());
+        let broken = file("c", "contexts: [");
+        let error = read(&[&first, &broken]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("kubeconfig {} cannot be used: ", broken.display())), "{error}");
+        let error = read(&[dir.path(), &first]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("kubeconfig {} cannot be used: ", dir.path().display())), "{error}");
+    }
+}

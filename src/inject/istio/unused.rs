@@ -104,8 +104,18 @@ const READ: [&str; 21] = [
     annotation::SECURE_METRICS_PORT,
 ];
 
-/// Starts of the names of annotations that the agent in the pod reads from a volume.
-const OF_AGENT: [&str; 2] = ["sidecar.istio.io/stats", "sidecar.istio.io/extraStatTags"];
+/// Annotations that the agent in the pod reads from a volume.
+const OF_AGENT: [&str; 9] = [
+    "sidecar.istio.io/extraStatTags",
+    "sidecar.istio.io/statsCompression",
+    "sidecar.istio.io/statsEvictionInterval",
+    "sidecar.istio.io/statsFlushInterval",
+    "sidecar.istio.io/statsHistogramBins",
+    "sidecar.istio.io/statsHistogramBuckets",
+    "sidecar.istio.io/statsInclusionPrefixes",
+    "sidecar.istio.io/statsInclusionRegexps",
+    "sidecar.istio.io/statsInclusionSuffixes",
+];
 
 /// The field of such a volume, in the text of a template.
 const VOLUME: &str = "metadata.annotations";
@@ -172,10 +182,18 @@ impl Reads {
     fn has_annotation(&self, name: &str) -> bool {
         self.all_annotations
             || self.names.texts.contains(name)
-            || (self.has_volume && OF_AGENT.iter().any(|start| name.starts_with(start)))
+            || (self.has_volume && OF_AGENT.contains(&name))
             || (self.names.functions.contains(RESOURCES) && RESOURCE_ANNOTATIONS.iter().any(|(.., known)| *known == name))
             // The name may be made of parts.
             || self.names.texts.iter().any(|text| PREFIXES.iter().any(|prefix| text.starts_with(prefix) && is_part(text, name)))
+    }
+
+    /// The names of annotations that the template reads.
+    fn annotations(&self) -> impl Iterator<Item = &str> {
+        let of_resources = RESOURCE_ANNOTATIONS.iter().map(|(.., name)| *name);
+        let of_resources = of_resources.filter(|_| self.names.functions.contains(RESOURCES));
+        let of_agent = OF_AGENT.into_iter().filter(|_| self.has_volume);
+        self.names.texts.iter().map(String::as_str).filter(|text| has_prefix(text)).chain(of_resources).chain(of_agent)
     }
 
     fn has_field(&self, json: &str) -> bool {
@@ -201,9 +219,8 @@ pub(super) fn warnings<'n>(
 ) -> Vec<String> {
     let reads: Vec<&Reads> = templates.filter_map(|name| reads.get(name)).collect();
     let annotations = pod::map(pod::metadata(pod), "annotations");
-    let unused = annotations.keys().map(String::as_str).filter(|name| {
-        PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-            && !READ.contains(name)
+    let unused = meant::of_istio(annotations.keys().map(String::as_str)).filter(|name| {
+        !READ.contains(name)
             && !OF_ISTIO.contains(name)
             && !misplaced::is_label(name)
             && *name != annotation::IMAGE_TYPE
@@ -212,19 +229,16 @@ pub(super) fn warnings<'n>(
     let mut warnings = user_volumes::warnings(pod);
     warnings.extend(not_boolean(pod));
     warnings.extend(misplaced::warnings(&reads, pod));
-    let in_templates =
-        || reads.iter().flat_map(|reads| reads.names.texts.iter().map(String::as_str)).filter(has_prefix);
-    let known = |own: &'static [&'static str]| own.iter().copied().chain(in_templates());
-    let unused: Vec<String> = unused.map(|name| meant::with_meant(name, known(&READ))).collect();
-    warnings.extend(listed(&unused, "annotations that no template for this pod uses"));
-    let labels = pod::map(pod::metadata(pod), "labels").keys().map(String::as_str);
+    let in_templates = || reads.iter().flat_map(|reads| reads.annotations());
+    let known = || READ.into_iter().chain(OF_ISTIO).chain(in_templates());
+    warnings.extend(listed(&meant::with_meant(unused, known), "annotations that no template for this pod uses"));
+    let labels = meant::of_istio(pod::map(pod::metadata(pod), "labels").keys().map(String::as_str));
     let unknown = labels.filter(|name| {
-        PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-            && !LABELS.contains(name)
+        !LABELS.contains(name)
             && !misplaced::is_annotation(name)
             && !reads.iter().any(|reads| reads.names.texts.contains(*name))
     });
-    let unknown: Vec<String> = unknown.map(|name| meant::with_meant(name, known(&LABELS))).collect();
+    let unknown = meant::with_meant(unknown, || LABELS.into_iter().chain(in_templates()));
     warnings.extend(listed(&unknown, "labels with a prefix of Istio's that Istio does not read"));
     let is_read = |field: &str| FIELDS.contains(&field) || reads.iter().any(|reads| reads.has_field(field));
     if let Some(text) = pod::annotation(pod, annotation::PROXY_CONFIG)
@@ -242,7 +256,7 @@ pub(super) fn warnings<'n>(
 }
 
 /// Whether a name has one of Istio's prefixes.
-fn has_prefix(name: &&str) -> bool {
+fn has_prefix(name: &str) -> bool {
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -305,6 +319,27 @@ mod tests {
         ] {
             assert_eq!(warned(all, &set), [""; 0], "{all}");
         }
+    }
+
+    #[test]
+    fn a_mistyped_annotation_is_named_with_the_one_that_is_meant() {
+        let injector = Injector::new(BuiltIn::default().config().unwrap());
+        for (mistyped, meant) in [
+            ("sidecar.istio.io/proxyCpu", "sidecar.istio.io/proxyCPU"),
+            ("sidecar.istio.io/proxyMemoryLimits", "sidecar.istio.io/proxyMemoryLimit"),
+            ("istio.io/revs", "istio.io/rev"),
+            ("sidecar.istio.io/statsInclusionPrefix", "sidecar.istio.io/statsInclusionPrefixes"),
+            ("trafic.sidecar.istio.io/includeInboundPorts", "traffic.sidecar.istio.io/includeInboundPorts"),
+            ("sidecar.istio.oi/inject", "sidecar.istio.io/inject"),
+        ] {
+            let pod = json!({"metadata": {"annotations": {mistyped: "1"}}});
+            let found = warnings(&injector.config().settings.reads, ["sidecar"].into_iter(), &pod);
+            let said = format!("annotations that no template for this pod uses: {mistyped} (is {meant} meant?)");
+            assert_eq!(found, [said]);
+        }
+        let labels = json!({"metadata": {"labels": {"sidecar.istio.oi/inject": "false", "app.example.io/x": "y"}}});
+        let said = "labels with a prefix of Istio's that Istio does not read: sidecar.istio.oi/inject (is sidecar.istio.io/inject meant?)";
+        assert_eq!(warnings(&BTreeMap::new(), std::iter::empty(), &labels), [said]);
     }
 
     #[test]

@@ -1,12 +1,47 @@
 //! The name that a mistyped name means.
 
+use super::{MOST, PREFIXES, has_prefix};
+
 /// The most changes by which a name is taken for a mistyped one.
 const CHANGES: usize = 2;
 
-/// Returns the name, with the known one that is meant if there is one: it differs in few letters, or in their case.
-pub(super) fn with_meant<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+/// The most names without a prefix of Istio's that are compared with its prefixes: pods are hostile.
+const COMPARED: usize = 256;
+
+/// The names that have a prefix of Istio's, or a mistyped one.
+pub(super) fn of_istio<'n>(names: impl Iterator<Item = &'n str>) -> impl Iterator<Item = &'n str> {
+    let mut left = COMPARED;
+    names.filter(move |name| {
+        has_prefix(name) || {
+            left = left.saturating_sub(1);
+            left > 0 && has_mistyped_prefix(name)
+        }
+    })
+}
+
+/// Whether what precedes the slash differs from a prefix in few letters; in one, if the prefix is short.
+fn has_mistyped_prefix(name: &str) -> bool {
+    let Some((domain, _)) = name.split_once('/') else { return false };
+    let domain = domain.to_lowercase();
+    PREFIXES.iter().map(|prefix| prefix.trim_end_matches('/')).any(|prefix| {
+        let most = if prefix.len() > 10 { CHANGES } else { 1 };
+        domain.len().abs_diff(prefix.len()) <= most && distance(&domain, prefix) <= most
+    })
+}
+
+/// Returns the names, the first ones with the known one that is meant if there is one: it differs in few letters, or in their case.
+pub(super) fn with_meant<'n, K: Iterator<Item = &'n str>>(
+    names: impl Iterator<Item = &'n str>,
+    known: impl Fn() -> K,
+) -> Vec<String> {
+    let named = |(at, name): (usize, &'n str)| if at < MOST { meant(name, known()) } else { name.to_owned() };
+    names.enumerate().map(named).collect()
+}
+
+fn meant<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let lower = name.to_lowercase();
-    let distances = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
+    let near = known.filter(|known| known.len().abs_diff(lower.len()) <= CHANGES);
+    let distances = near.map(|known| (distance(&lower, &known.to_lowercase()), known));
     match distances.filter(|(changes, _)| *changes <= CHANGES).min() {
         Some((_, meant)) => format!("{name} (is {meant} meant?)"),
         None => name.to_owned(),
@@ -32,7 +67,7 @@ fn distance(from: &str, to: &str) -> usize {
 #[test]
 fn a_name_with_few_changes_is_meant() {
     let known = ["sidecar.istio.io/proxyCPU", "sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/inject"];
-    let named = |name: &str| with_meant(name, known.into_iter());
+    let named = |name: &str| meant(name, known.into_iter());
     assert_eq!(named("sidecar.istio.io/proxyCpu"), "sidecar.istio.io/proxyCpu (is sidecar.istio.io/proxyCPU meant?)");
     assert_eq!(named("sidecar.istio.io/injct"), "sidecar.istio.io/injct (is sidecar.istio.io/inject meant?)");
     assert_eq!(named("sidecar.istio.io/unrelated"), "sidecar.istio.io/unrelated");

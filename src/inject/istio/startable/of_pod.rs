@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::change::{Change, POD};
-use super::fields::{ID, PROFILES, demand, is_id, profile, require};
+use super::fields::{ID, PROFILES, demand, is_id, profile};
 use super::names::{is_address, is_search, is_sysctl, one_of, text};
 use super::{Unstartable, scheduling};
 use crate::inject::pod;
@@ -48,14 +48,17 @@ pub(super) fn check(author: &Value, merged: &Value) -> Result<(), Unstartable> {
     pull_secrets(spec)?;
     policies(spec)?;
     TEXTS.iter().chain([&HOST]).try_for_each(|field| of_text(spec, "", field))?;
-    let is_system = one_of(&["linux", "windows"]);
-    spec.within("os").require("name", "os.name", (&is_system, "linux or windows"))?;
+    if let Some(system) = spec.value("os") {
+        let name = Value::from(pod::text(system, "name"));
+        demand(POD, "os.name", &name, |name| name == "linux" || name == "windows", "linux or windows")?;
+    }
     let is_deadline = |seconds: &Value| seconds.as_i64().is_none_or(|seconds| seconds >= 1 && is_id(&seconds.into()));
     spec.require("activeDeadlineSeconds", "activeDeadlineSeconds", (&is_deadline, "from 1 to 2147483647"))?;
     host(spec)?;
     dns(spec.within("dnsConfig"))?;
     for alias in spec.items("hostAliases") {
-        require(POD, "hostAliases.ip", alias.get("ip"), text(is_address), "an IP address")?;
+        let address = Value::from(pod::text(alias, "ip"));
+        demand(POD, "hostAliases.ip", &address, text(is_address), "an IP address")?;
         let mut names = pod::list(alias, "hostnames").iter();
         names.try_for_each(|name| demand(POD, "hostAliases.hostnames", name, text(is_subdomain), SUBDOMAIN))?;
     }

@@ -10,13 +10,16 @@ use super::change::{Change, POD};
 use super::fields::{demand, require};
 use super::names::text;
 use crate::inject::pod;
-use crate::pod::name::{is_key, is_label_value};
+use crate::pod::name::{is_dns_label, is_key, is_label_value, is_subdomain};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 /// `Lt` and `Gt` need a feature of Kubernetes 1.35.
 const TOLERATIONS: [&str; 4] = ["Equal", "Exists", "Lt", "Gt"];
 const OPERATORS: [&str; 6] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
+/// The operators on the labels of pods and namespaces, of which those on the labels of nodes are more.
+const OF_LABELS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
+const INCLUSIONS: [&str; 2] = ["Ignore", "Honor"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const KEY: &str = "the name of a label: letters, digits, \"-\", \"_\" and \".\", perhaps after a domain and a slash";
@@ -31,7 +34,7 @@ pub(super) fn check(spec: Change<'_>) -> Result<(), Unstartable> {
         }
     }
     spec.items("tolerations").try_for_each(toleration)?;
-    spec.items("topologySpreadConstraints").try_for_each(spread)?;
+    spreads(spec)?;
     affinity(spec)?;
     for (list, key) in [("readinessGates", "conditionType"), ("schedulingGates", "name")] {
         let path = format!("{list}.{key}");
@@ -42,7 +45,12 @@ pub(super) fn check(spec: Change<'_>) -> Result<(), Unstartable> {
         let mut seen = HashSet::new();
         gates.as_array().is_none_or(|gates| gates.iter().all(|gate| seen.insert(pod::name(gate))))
     };
-    spec.require("schedulingGates", "schedulingGates", (&is_unique, "gates with different names"))
+    spec.require("schedulingGates", "schedulingGates", (&is_unique, "gates with different names"))?;
+    let is_free = |gates: &Value| {
+        let is_empty = gates.as_array().is_none_or(Vec::is_empty);
+        is_empty || pod::text(spec.merged, "nodeName").is_empty()
+    };
+    spec.require("schedulingGates", "schedulingGates", (&is_free, "empty in a pod with a nodeName"))
 }
 
 fn toleration(item: &Value) -> Result<(), Unstartable> {
@@ -77,28 +85,62 @@ fn spread(constraint: &Value) -> Result<(), Unstartable> {
     demand(POD, &path, key, |key| key.as_str().is_some_and(|key| !key.is_empty()), KEY)?;
     let (path, action) = field("whenUnsatisfiable");
     let is_action = |action: &Value| action.as_str().is_some_and(|action| UNSATISFIABLE.contains(&action));
-    demand(POD, &path, action, is_action, "DoNotSchedule or ScheduleAnyway")
+    demand(POD, &path, action, is_action, "DoNotSchedule or ScheduleAnyway")?;
+    let (path, domains) = field("minDomains");
+    let is_number = |domains: &Value| domains.as_i64().is_none_or(|domains| domains > 0) && action == UNSATISFIABLE[0];
+    require(POD, &path, Some(domains), is_number, "1 or more, and absent for ScheduleAnyway")?;
+    for name in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+        let (path, policy) = field(name);
+        require(POD, &path, Some(policy), text(|policy| INCLUSIONS.contains(&policy)), "Ignore or Honor")?;
+    }
+    let (path, labels) = field("labelSelector");
+    label_selector(&path, labels)
+}
+
+/// Checks that no two constraints have the same key and the same action.
+fn spreads(spec: Change<'_>) -> Result<(), Unstartable> {
+    let is_unique = |constraints: &Value| {
+        let mut seen = HashSet::new();
+        let of = |constraint| (pod::text(constraint, "topologyKey"), pod::text(constraint, "whenUnsatisfiable"));
+        constraints.as_array().is_none_or(|all| all.iter().all(|constraint| seen.insert(of(constraint))))
+    };
+    let allowed = "constraints of which no two have the same topologyKey and whenUnsatisfiable";
+    spec.require("topologySpreadConstraints", "topologySpreadConstraints", (&is_unique, allowed))?;
+    spec.items("topologySpreadConstraints").try_for_each(spread)
 }
 
 /// Checks the affinities, each as a whole if the injection changes it.
 fn affinity(spec: Change<'_>) -> Result<(), Unstartable> {
     let affinity = spec.within("affinity");
     if let Some(nodes) = affinity.value("nodeAffinity") {
-        let required = nodes.get(REQUIRED).map_or(&[][..], |required| pod::list(required, "nodeSelectorTerms"));
+        let required = nodes.get(REQUIRED).filter(|required| !required.is_null());
+        let terms = required.map_or(&[][..], |required| pod::list(required, "nodeSelectorTerms"));
+        let has_term = |_: &Value| !terms.is_empty();
+        require(POD, &format!("affinity.nodeAffinity.{REQUIRED}"), required, has_term, "one with nodeSelectorTerms")?;
         let preferred = pod::list(nodes, PREFERRED);
         preferred.iter().try_for_each(weight)?;
-        required.iter().chain(preferred.iter().filter_map(|term| term.get("preference"))).try_for_each(node_term)?;
+        terms.iter().chain(preferred.iter().filter_map(|term| term.get("preference"))).try_for_each(node_term)?;
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let Some(pods) = affinity.value(kind) else { continue };
-        pod::list(pods, PREFERRED).iter().try_for_each(weight)?;
-        let preferred = pod::list(pods, PREFERRED).iter().filter_map(|term| term.get("podAffinityTerm"));
-        pod::list(pods, REQUIRED).iter().chain(preferred).try_for_each(|term| {
-            let key = term.get("topologyKey").unwrap_or(&Value::Null);
-            demand(POD, &format!("affinity.{kind}.topologyKey"), key, |key| key.as_str().is_some_and(is_key), KEY)
-        })?;
+        let (path, preferred) = (format!("affinity.{kind}"), pod::list(pods, PREFERRED));
+        preferred.iter().try_for_each(weight)?;
+        let preferred = preferred.iter().map(|term| term.get("podAffinityTerm").unwrap_or(&Value::Null));
+        pod::list(pods, REQUIRED).iter().chain(preferred).try_for_each(|term| pod_term(&path, term))?;
     }
     Ok(())
+}
+
+/// Checks a term of the affinity to pods at `path`.
+fn pod_term(path: &str, term: &Value) -> Result<(), Unstartable> {
+    let key = term.get("topologyKey").unwrap_or(&Value::Null);
+    demand(POD, &format!("{path}.topologyKey"), key, |key| key.as_str().is_some_and(is_key), KEY)?;
+    let mut namespaces = pod::list(term, "namespaces").iter();
+    namespaces.try_for_each(|name| {
+        demand(POD, &format!("{path}.namespaces"), name, text(is_dns_label), "the name of a namespace")
+    })?;
+    let mut selectors = ["labelSelector", "namespaceSelector"].into_iter();
+    selectors.try_for_each(|name| label_selector(&format!("{path}.{name}"), term.get(name).unwrap_or(&Value::Null)))
 }
 
 fn weight(term: &Value) -> Result<(), Unstartable> {
@@ -109,20 +151,53 @@ fn weight(term: &Value) -> Result<(), Unstartable> {
 
 fn node_term(term: &Value) -> Result<(), Unstartable> {
     for condition in pod::list(term, "matchExpressions") {
-        require(POD, "affinity.nodeAffinity.key", condition.get("key"), text(is_key), KEY)?;
-        let operator = condition.get("operator").unwrap_or(&Value::Null);
-        let is_operator = |operator: &Value| operator.as_str().is_some_and(|text| OPERATORS.contains(&text));
-        let allowed = "In, NotIn, Exists, DoesNotExist, Gt or Lt";
-        demand(POD, "affinity.nodeAffinity.operator", operator, is_operator, allowed)?;
-        let count = pod::list(condition, "values").len();
-        let is_count = match operator.as_str().unwrap_or_default() {
-            "In" | "NotIn" => count > 0,
-            "Gt" | "Lt" => count == 1,
-            _ => count == 0,
+        requirement("affinity.nodeAffinity", condition, (&OPERATORS, "In, NotIn, Exists, DoesNotExist, Gt or Lt"))?;
+    }
+    for condition in pod::list(term, "matchFields") {
+        let place = "affinity.nodeAffinity.matchFields";
+        let key = pod::text(condition, "key");
+        demand(POD, &format!("{place}.key"), &key.into(), |key| key == "metadata.name", "metadata.name")?;
+        let operator = pod::text(condition, "operator");
+        let is_operator = OF_LABELS[..2].contains(&operator);
+        demand(POD, &format!("{place}.operator"), &operator.into(), |_| is_operator, "In or NotIn")?;
+        let names = condition.get("values").unwrap_or(&Value::Null);
+        let is_name = |names: &Value| {
+            let names = names.as_array().map_or(&[][..], Vec::as_slice);
+            names.len() == 1 && names.iter().all(text(is_subdomain))
         };
-        let values = condition.get("values").unwrap_or(&Value::Null);
-        let allowed = "a list for In and NotIn, one number for Gt and Lt, and absent for Exists and DoesNotExist";
-        demand(POD, "affinity.nodeAffinity.values", values, |_| is_count, allowed)?;
+        demand(POD, &format!("{place}.values"), names, is_name, "a list of one node's name")?;
     }
     Ok(())
+}
+
+/// Checks a selector of pods or of namespaces by their labels (`ValidateLabelSelector`).
+fn label_selector(path: &str, selector: &Value) -> Result<(), Unstartable> {
+    for (key, value) in pod::map(selector, "matchLabels") {
+        demand(POD, &format!("{path}.matchLabels"), &key.as_str().into(), text(is_key), KEY)?;
+        demand(POD, &format!("{path}.matchLabels.{key}"), value, text(is_label_value), VALUE)?;
+    }
+    for condition in pod::list(selector, "matchExpressions") {
+        requirement(path, condition, (&OF_LABELS, "In, NotIn, Exists or DoesNotExist"))?;
+        let mut values = pod::list(condition, "values").iter();
+        values.try_for_each(|value| demand(POD, &format!("{path}.values"), value, text(is_label_value), VALUE))?;
+    }
+    Ok(())
+}
+
+/// Checks a condition on a label, which has one of the operators `known`.
+fn requirement(path: &str, condition: &Value, (known, allowed): (&[&str], &'static str)) -> Result<(), Unstartable> {
+    let key = pod::text(condition, "key");
+    demand(POD, &format!("{path}.key"), &key.into(), text(is_key), KEY)?;
+    let operator = condition.get("operator").unwrap_or(&Value::Null);
+    let is_operator = |operator: &Value| operator.as_str().is_some_and(|text| known.contains(&text));
+    demand(POD, &format!("{path}.operator"), operator, is_operator, allowed)?;
+    let count = pod::list(condition, "values").len();
+    let is_count = match operator.as_str().unwrap_or_default() {
+        "In" | "NotIn" => count > 0,
+        "Gt" | "Lt" => count == 1,
+        _ => count == 0,
+    };
+    let values = condition.get("values").unwrap_or(&Value::Null);
+    let allowed = "a list for In and NotIn, one number for Gt and Lt, and absent for Exists and DoesNotExist";
+    demand(POD, &format!("{path}.values"), values, |_| is_count, allowed)
 }

@@ -6,9 +6,7 @@ use super::{check, of_sidecar, reason};
 
 /// Returns the reason against a pod whose spec the injection changes to have these fields.
 fn of_spec(fields: &Value) -> String {
-    let sidecar = json!({"volumes": [{"name": "istio-envoy", "emptyDir": {}}]});
-    let mut spec = sidecar;
-    spec.as_object_mut().unwrap().extend(fields.as_object().cloned().unwrap());
+    let spec = with(json!({"volumes": [{"name": "istio-envoy", "emptyDir": {}}]}), fields);
     reason(json!({"spec": spec}), &json!({}), false).unwrap_or_default()
 }
 
@@ -25,6 +23,7 @@ fn a_field_of_the_pod_that_the_api_server_refuses_is_named() {
         (json!({"runtimeClassName": ""}), "runtimeClassName \"\""),
         (json!({"nodeName": "a b"}), "nodeName \"a b\""),
         (json!({"hostnameOverride": "a", "setHostnameAsFQDN": true}), "hostnameOverride \"a\", which must be unset"),
+        (json!({"os": {}}), "os.name \"\", which must be linux or windows"),
         (json!({"os": {"name": "plan9"}}), "os.name \"plan9\", which must be linux or windows"),
         (json!({"hostPID": true, "shareProcessNamespace": true}), "hostPID true, which must be one that"),
         (json!({"hostIPC": true, "hostUsers": false}), "hostIPC true"),
@@ -49,6 +48,7 @@ fn a_field_of_the_pod_that_the_api_server_refuses_is_named() {
         (json!({"dnsConfig": {"searches": ["a b"]}}), "dnsConfig.searches \"a b\""),
         (json!({"dnsConfig": {"searches": vec!["a"; 33]}}), "at most 32 domains"),
         (json!({"dnsConfig": {"options": [{"value": "1"}]}}), "dnsConfig.options {\"value\":\"1\"}"),
+        (json!({"hostAliases": [{"hostnames": ["a"]}]}), "hostAliases.ip \"\", which must be an IP address"),
         (json!({"hostAliases": [{"ip": "x"}]}), "hostAliases.ip \"x\""),
         (json!({"hostAliases": [{"ip": "::1", "hostnames": ["A"]}]}), "hostAliases.hostnames \"A\""),
         (json!({"imagePullSecrets": [null]}), "imagePullSecrets null, which must be the name of a Secret"),
@@ -75,6 +75,23 @@ fn a_field_of_scheduling_that_the_api_server_refuses_is_named() {
         (json!({"readinessGates": [{"conditionType": "a b"}]}), "readinessGates.conditionType \"a b\""),
         (json!({"schedulingGates": [{}]}), "schedulingGates.name null"),
         (json!({"schedulingGates": [{"name": "a"}, {"name": "a"}]}), "must be gates with different names"),
+        (json!({"schedulingGates": [{"name": "a"}], "nodeName": "n"}), "must be empty in a pod with a nodeName"),
+        (spread(&json!({"minDomains": 0})), "topologySpreadConstraints.minDomains 0, which must be 1 or more"),
+        (
+            spread(&json!({"minDomains": 1, "whenUnsatisfiable": "ScheduleAnyway"})),
+            "topologySpreadConstraints.minDomains 1, which must be 1 or more, and absent",
+        ),
+        (spread(&json!({"nodeTaintsPolicy": "honor"})), "topologySpreadConstraints.nodeTaintsPolicy \"honor\""),
+        (
+            spread(&json!({"labelSelector": {"matchLabels": {"a": "b c"}}})),
+            "topologySpreadConstraints.labelSelector.matchLabels.a \"b c\", which must be the value",
+        ),
+        (
+            json!({"topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"},
+                {"maxSkew": 2, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]}),
+            "no two have the same topologyKey",
+        ),
         (
             json!({"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]}),
             "topologySpreadConstraints.maxSkew 0",
@@ -87,6 +104,33 @@ fn a_field_of_scheduling_that_the_api_server_refuses_is_named() {
         (nodes(&json!({"key": "a", "operator": "in", "values": ["b"]})), "affinity.nodeAffinity.operator \"in\""),
         (nodes(&json!({"key": "a", "operator": "In"})), "affinity.nodeAffinity.values null"),
         (nodes(&json!({"key": "a b", "operator": "Exists"})), "affinity.nodeAffinity.key \"a b\""),
+        (
+            node_terms(&json!([])),
+            "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution {\"nodeSelectorTerms\":[]}",
+        ),
+        (
+            node_terms(&json!([{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["a"]}]}])),
+            "affinity.nodeAffinity.matchFields.key \"metadata.uid\", which must be metadata.name",
+        ),
+        (
+            node_terms(&json!([{"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}])),
+            "affinity.nodeAffinity.matchFields.operator \"Exists\"",
+        ),
+        (
+            node_terms(&json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}]}])),
+            "affinity.nodeAffinity.matchFields.values [\"a\",\"b\"], which must be a list of one",
+        ),
+        (pods(&json!({"namespaces": ["a.b"]})), "affinity.podAffinity.namespaces \"a.b\""),
+        (
+            pods(&json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}})),
+            "affinity.podAffinity.labelSelector.operator \"Gt\", which must be In, NotIn, Exists or",
+        ),
+        (
+            pods(
+                &json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]}}),
+            ),
+            "affinity.podAffinity.namespaceSelector.values \"b c\"",
+        ),
         (
             json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0}]}}}),
             "affinity.weight 0, which must be from 1 to 100",
@@ -103,8 +147,30 @@ fn a_field_of_scheduling_that_the_api_server_refuses_is_named() {
 
 /// Returns fields with this requirement on nodes.
 fn nodes(requirement: &Value) -> Value {
-    let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
-    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+    node_terms(&json!([{"matchExpressions": [requirement]}]))
+}
+
+/// Returns fields with these terms of a required affinity to nodes.
+fn node_terms(terms: &Value) -> Value {
+    let required = json!({"nodeSelectorTerms": terms});
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+}
+
+/// Returns fields with a term of a required affinity to pods, which has these fields.
+fn pods(fields: &Value) -> Value {
+    let term = with(json!({"topologyKey": "z"}), fields);
+    json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+}
+
+/// Returns fields with a constraint on the spread of pods, which has these fields.
+fn spread(fields: &Value) -> Value {
+    let constraint = json!({"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"});
+    json!({"topologySpreadConstraints": [with(constraint, fields)]})
+}
+
+fn with(mut map: Value, fields: &Value) -> Value {
+    map.as_object_mut().unwrap().extend(fields.as_object().cloned().unwrap());
+    map
 }
 
 #[test]
@@ -115,6 +181,11 @@ fn a_field_that_the_api_server_accepts_is_accepted() {
         json!({"dnsConfig": {"nameservers": ["10.0.0.1"], "searches": ["a_b.svc.", "."], "options": [{"name": "ndots"}]}}),
         json!({"tolerations": [{"operator": "Exists"}, {"key": "a/b", "value": "c", "effect": "NoExecute", "tolerationSeconds": 5}]}),
         nodes(&json!({"key": "a.b/c", "operator": "DoesNotExist"})),
+        node_terms(&json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1.a"]}]}])),
+        pods(&json!({"namespaces": ["a"], "labelSelector": {"matchLabels": {"a/b": ""}}, "namespaceSelector": {}})),
+        spread(
+            &json!({"minDomains": 2, "nodeAffinityPolicy": "Honor", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}}),
+        ),
         json!({"imagePullSecrets": [{"name": "a.b-c"}, {"name": "barSecret"}], "hostUsers": false, "shareProcessNamespace": true}),
     ] {
         assert_eq!(of_spec(&fields), "", "{fields}");

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::pod;
 use super::typed::{Mismatch, Struct};
-use crate::pod::name::is_dns_label;
+use crate::pod::name::{is_dns_label, is_key};
 
 mod source;
 
@@ -27,7 +27,7 @@ pub enum Invalid {
     #[error("mountPath is required")]
     NoPath,
     #[error("{0} must be a path within the volume: relative, and without \"..\"")]
-    SubPath(&'static str),
+    SubPath(String),
     #[error("subPath and subPathExpr exclude each other")]
     SubPaths,
     #[error("mountPropagation must be None, HostToContainer or Bidirectional")]
@@ -52,6 +52,19 @@ pub enum Invalid {
     ItemPath(String),
     #[error("emptyDir.sizeLimit must not be negative")]
     SizeLimit,
+    #[error(
+        "{place}.fieldRef.fieldPath {path:?} is none of metadata.name, metadata.namespace, metadata.uid, metadata.labels, \
+         metadata.annotations and one of them such as metadata.labels['app']: other fields are for variables only"
+    )]
+    FieldPath { place: String, path: String },
+    #[error(
+        "projected.podCertificate.keyType {0:?} is none of RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521 and ED25519"
+    )]
+    KeyType(String),
+    #[error("projected.podCertificate.maxExpirationSeconds {0} is less than 3600")]
+    Lifetime(i64),
+    #[error("projected.clusterTrustBundle.labelSelector must be absent beside name")]
+    BundleSelector,
     #[error("a source of projected has several kinds ({0})")]
     Projected(String),
 }
@@ -84,7 +97,9 @@ pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
     let mut within = ["subPath", "subPathExpr"].into_iter().filter(|field| !pod::text(mount, field).is_empty());
     match (within.next(), within.next()) {
         (Some(_), Some(_)) => return Err(Invalid::SubPaths),
-        (Some(field), None) if is_outside_of_volume(pod::text(mount, field)) => return Err(Invalid::SubPath(field)),
+        (Some(field), None) if is_outside_of_volume(pod::text(mount, field)) => {
+            return Err(Invalid::SubPath(field.to_owned()));
+        }
         _ => {}
     }
     let propagation = mount.get("mountPropagation").and_then(Value::as_str);
@@ -92,6 +107,16 @@ pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
         return Err(Invalid::Propagation);
     }
     Ok(())
+}
+
+/// Whether a path names one label or one annotation of a pod, such as `metadata.labels['app']`.
+pub(super) fn is_member(path: &str) -> bool {
+    let subscript = |map: &str| path.strip_prefix(map)?.strip_prefix("['")?.strip_suffix("']");
+    match (subscript("metadata.annotations"), subscript("metadata.labels")) {
+        (Some(name), _) => is_key(&name.to_lowercase()),
+        (_, Some(name)) => is_key(name),
+        _ => false,
+    }
 }
 
 /// Whether a path within a volume leaves it (`validateLocalDescendingPath`).

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::fields::{demand, require};
 use super::names::{is_config_key, is_straight, is_variable, text};
 use super::{SOURCE, Unstartable, alternatives};
-use crate::inject::{pod, quantity};
-use crate::pod::name::{is_dns_label, is_key, is_subdomain};
+use crate::inject::{pod, quantity, volume};
+use crate::pod::name::{is_dns_label, is_subdomain};
 
 /// The fields of a pod that a variable may have. `spec.host` is the former name of `spec.nodeName`.
 const FIELDS: [&str; 10] = [
@@ -60,6 +60,7 @@ fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
     };
     match kind {
         "fieldRef" => {
+            check("apiVersion", |version| matches!(version, "" | "v1"), "v1")?;
             check("fieldPath", is_field, "a field of the pod such as metadata.name or metadata.labels['app']")
         }
         "resourceFieldRef" => {
@@ -86,12 +87,7 @@ fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
 
 /// Whether a variable may have this field of the pod.
 fn is_field(path: &str) -> bool {
-    let subscript = |map: &str| path.strip_prefix(map)?.strip_prefix("['")?.strip_suffix("']");
-    match (subscript("metadata.annotations"), subscript("metadata.labels")) {
-        (Some(name), _) => is_key(&name.to_lowercase()),
-        (_, Some(name)) => is_key(name),
-        _ => FIELDS.contains(&path),
-    }
+    FIELDS.contains(&path) || volume::is_member(path)
 }
 
 fn is_resource(resource: &str) -> bool {

@@ -1,6 +1,7 @@
 //! The conditions of the API server on volumes of files: Secrets, ConfigMaps, fields of the pod, and projections of them.
 
 use super::{HashSet, Invalid, Value, is_outside_of_volume, one_of, pod, require};
+use crate::inject::volume::is_member;
 
 /// The sources of files with modes, also within `projected`.
 const FILES: [&str; 3] = ["secret", "configMap", "downwardAPI"];
@@ -8,6 +9,16 @@ const FILES: [&str; 3] = ["secret", "configMap", "downwardAPI"];
 const MODE: i64 = 0o777;
 /// The lifetimes of a token, in seconds.
 const EXPIRATION: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+
+/// The fields of a pod of which a volume has files, beside single labels and annotations.
+const FIELDS: [&str; 5] =
+    ["metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"];
+/// The types of a certificate's key.
+const KEYS: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
+/// The paths of a certificate's files.
+const CERTIFICATE: [&str; 3] = ["credentialBundlePath", "keyPath", "certificateChainPath"];
+/// The shortest lifetime of a certificate, in seconds.
+const LIFETIME: i64 = 3600;
 
 /// Checks the volume's files, if it has any.
 pub(super) fn all(volume: &Value) -> Result<(), Invalid> {
@@ -36,19 +47,54 @@ fn project(source: &Value) -> Result<(), Invalid> {
     FILES.into_iter().try_for_each(|name| files((name, &format!("projected.{name}")), &source[name]))?;
     require("projected.serviceAccountToken", source.get("serviceAccountToken"), &["path"])?;
     let token = &source["serviceAccountToken"];
-    if is_outside(pod::text(token, "path")) {
-        return Err(Invalid::SubPath("projected.serviceAccountToken.path"));
-    }
+    within("projected.serviceAccountToken", "path", token)?;
     let expiration = token.get("expirationSeconds").and_then(Value::as_i64);
     if let Some(seconds) = expiration.filter(|seconds| !EXPIRATION.contains(seconds)) {
         return Err(Invalid::Expiration(seconds));
     }
-    let Some(bundle) = source.get("clusterTrustBundle").filter(|bundle| !bundle.is_null()) else { return Ok(()) };
+    bundle(&source["clusterTrustBundle"])?;
+    certificate(&source["podCertificate"])
+}
+
+/// Checks a bundle of the cluster's trust, if there is one.
+fn bundle(bundle: &Value) -> Result<(), Invalid> {
+    if bundle.is_null() {
+        return Ok(());
+    }
     let place = "projected.clusterTrustBundle";
     one_of(place, bundle, (&["name", "signerName"], "name and signerName"))?;
     require(place, Some(bundle), &["path"])?;
-    match is_outside(pod::text(bundle, "path")) {
-        true => Err(Invalid::SubPath("projected.clusterTrustBundle.path")),
+    if !pod::text(bundle, "name").is_empty() && bundle.get("labelSelector").is_some_and(|labels| !labels.is_null()) {
+        return Err(Invalid::BundleSelector);
+    }
+    within(place, "path", bundle)
+}
+
+/// Checks a certificate of the pod, if there is one.
+fn certificate(certificate: &Value) -> Result<(), Invalid> {
+    if certificate.is_null() {
+        return Ok(());
+    }
+    let place = "projected.podCertificate";
+    require(place, Some(certificate), &["signerName", "keyType"])?;
+    let key = pod::text(certificate, "keyType");
+    if !KEYS.contains(&key) {
+        return Err(Invalid::KeyType(key.to_owned()));
+    }
+    let lifetime = certificate.get("maxExpirationSeconds").and_then(Value::as_i64);
+    if let Some(seconds) = lifetime.filter(|seconds| *seconds < LIFETIME) {
+        return Err(Invalid::Lifetime(seconds));
+    }
+    if CERTIFICATE.into_iter().all(|path| pod::text(certificate, path).is_empty()) {
+        return Err(Invalid::Required(format!("one of {} in {place}", CERTIFICATE.join(", "))));
+    }
+    CERTIFICATE.into_iter().try_for_each(|path| within(place, path, certificate))
+}
+
+/// Checks that a path of a source is within the volume.
+fn within(place: &str, key: &str, source: &Value) -> Result<(), Invalid> {
+    match is_outside(pod::text(source, key)) {
+        true => Err(Invalid::SubPath(format!("{place}.{key}"))),
         false => Ok(()),
     }
 }
@@ -56,8 +102,7 @@ fn project(source: &Value) -> Result<(), Invalid> {
 /// Returns the paths that a source of a projection has for itself. That of a token may be another source's, too.
 fn paths_of(source: &Value) -> impl Iterator<Item = &str> {
     let items = FILES.into_iter().flat_map(|kind| pod::list(&source[kind], "items"));
-    let certificate = ["credentialBundlePath", "keyPath", "certificateChainPath"];
-    let certificate = certificate.into_iter().map(|path| pod::text(&source["podCertificate"], path));
+    let certificate = CERTIFICATE.into_iter().map(|path| pod::text(&source["podCertificate"], path));
     let bundle = pod::text(&source["clusterTrustBundle"], "path");
     let paths = items.map(|item| pod::text(item, "path")).chain(certificate).chain(std::iter::once(bundle));
     paths.filter(|path| !path.is_empty())
@@ -72,7 +117,7 @@ fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
         if kind == "downwardAPI" {
             let kinds: &[&str] = &["fieldRef", "resourceFieldRef"];
             one_of(&place_of_item, item, (kinds, "fieldRef and resourceFieldRef"))?;
-            require(&format!("{place_of_item}.fieldRef"), item.get("fieldRef"), &["fieldPath"])?;
+            field(&place_of_item, &item["fieldRef"])?;
             let resource = item.get("resourceFieldRef");
             require(&format!("{place_of_item}.resourceFieldRef"), resource, &["containerName", "resource"])?;
         } else {
@@ -86,6 +131,16 @@ fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
         }
     }
     Ok(())
+}
+
+/// Checks a field of the pod that is a file, if there is one.
+fn field(place: &str, reference: &Value) -> Result<(), Invalid> {
+    require(&format!("{place}.fieldRef"), Some(reference), &["fieldPath"])?;
+    let path = pod::text(reference, "fieldPath");
+    if reference.is_null() || FIELDS.contains(&path) || is_member(path) {
+        return Ok(());
+    }
+    Err(Invalid::FieldPath { place: place.to_owned(), path: path.to_owned() })
 }
 
 /// Whether a path is outside of the volume, or begins as the kubelet's own files do (`ValidateLocalNonReservedPath`).
@@ -106,11 +161,20 @@ mod tests {
 
     use super::*;
 
+    /// Returns a volume with a certificate that has these fields.
+    fn certified(fields: &Value) -> Value {
+        json!({"projected": {"sources": [{"podCertificate": fields}]}})
+    }
+
     #[test]
     fn files_without_what_they_need_are_refused_for_their_reason() {
         for valid in [
             json!({"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.name"}}]}}),
             json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 43200}}]}}),
+            json!({"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.labels['a/b']"}}]}}),
+            certified(
+                &json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 3600}),
+            ),
             json!({"projected": {"sources": [{"clusterTrustBundle": {"signerName": "s", "path": "t"}}]}}),
         ] {
             assert_eq!(all(&valid), Ok(()), "{valid}");
@@ -126,7 +190,31 @@ mod tests {
                 json!({"downwardAPI": {"items": [{"path": "x", "resourceFieldRef": {"resource": "limits.cpu"}}]}}),
                 "downwardAPI.items.resourceFieldRef.containerName is required",
             ),
+            (
+                json!({"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "spec.nodeName"}}]}}),
+                "downwardAPI.items.fieldRef.fieldPath \"spec.nodeName\" is none of metadata.name",
+            ),
             (json!({"projected": {"sources": [{"secret": {}}]}}), "projected.secret.name is required"),
+            (certified(&json!({})), "projected.podCertificate.signerName is required"),
+            (certified(&json!({"signerName": "a/b", "keyType": "RSA"})), "projected.podCertificate.keyType \"RSA\""),
+            (
+                certified(&json!({"signerName": "a/b", "keyType": "ED25519"})),
+                "one of credentialBundlePath, keyPath, certificateChainPath in projected.podCertificate is required",
+            ),
+            (
+                certified(&json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "/k"})),
+                "projected.podCertificate.keyPath must be a path within",
+            ),
+            (
+                certified(
+                    &json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 60}),
+                ),
+                "projected.podCertificate.maxExpirationSeconds 60",
+            ),
+            (
+                json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "labelSelector": {}, "path": "t"}}]}}),
+                "projected.clusterTrustBundle.labelSelector must be absent",
+            ),
             (
                 json!({"projected": {"sources": [{"serviceAccountToken": {}}]}}),
                 "projected.serviceAccountToken.path is required",

@@ -195,22 +195,6 @@ mod tests {
                 "downwardAPI.items.fieldRef.fieldPath \"spec.nodeName\" is none of metadata.name",
             ),
             (json!({"projected": {"sources": [{"secret": {}}]}}), "projected.secret.name is required"),
-            (certified(&json!({})), "projected.podCertificate.signerName is required"),
-            (certified(&json!({"signerName": "a/b", "keyType": "RSA"})), "projected.podCertificate.keyType \"RSA\""),
-            (
-                certified(&json!({"signerName": "a/b", "keyType": "ED25519"})),
-                "one of credentialBundlePath, keyPath, certificateChainPath in projected.podCertificate is required",
-            ),
-            (
-                certified(&json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "/k"})),
-                "projected.podCertificate.keyPath must be a path within",
-            ),
-            (
-                certified(
-                    &json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 60}),
-                ),
-                "projected.podCertificate.maxExpirationSeconds 60",
-            ),
             (
                 json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "labelSelector": {}, "path": "t"}}]}}),
                 "projected.clusterTrustBundle.labelSelector must be absent",
@@ -235,6 +219,31 @@ mod tests {
                 json!({"projected": {"sources": [
                     {"secret": {"name": "s", "items": [{"key": "k", "path": "t"}]}}, {"clusterTrustBundle": {"name": "b", "path": "t"}}]}}),
                 "two files of projected have the path \"t\"",
+            ),
+        ] {
+            let found = all(&invalid).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(found.starts_with(reason), "{invalid}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_without_what_it_needs_is_refused_for_its_reason() {
+        for (invalid, reason) in [
+            (certified(&json!({})), "projected.podCertificate.signerName is required"),
+            (certified(&json!({"signerName": "a/b", "keyType": "RSA"})), "projected.podCertificate.keyType \"RSA\""),
+            (
+                certified(&json!({"signerName": "a/b", "keyType": "ED25519"})),
+                "one of credentialBundlePath, keyPath, certificateChainPath in projected.podCertificate is required",
+            ),
+            (
+                certified(&json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "/k"})),
+                "projected.podCertificate.keyPath must be a path within",
+            ),
+            (
+                certified(
+                    &json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 60}),
+                ),
+                "projected.podCertificate.maxExpirationSeconds 60",
             ),
         ] {
             let found = all(&invalid).err().map(|error| error.to_string()).unwrap_or_default();

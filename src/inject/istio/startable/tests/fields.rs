@@ -101,6 +101,15 @@ fn a_field_of_scheduling_that_the_api_server_refuses_is_named() {
             json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "x"}]}),
             "topologySpreadConstraints.whenUnsatisfiable \"x\"",
         ),
+    ] {
+        let found = of_spec(&fields);
+        assert!(found.contains(expected), "{fields}: {found}");
+    }
+}
+
+#[test]
+fn a_field_of_an_affinity_that_the_api_server_refuses_is_named() {
+    for (fields, expected) in [
         (nodes(&json!({"key": "a", "operator": "in", "values": ["b"]})), "affinity.nodeAffinity.operator \"in\""),
         (nodes(&json!({"key": "a", "operator": "In"})), "affinity.nodeAffinity.values null"),
         (nodes(&json!({"key": "a b", "operator": "Exists"})), "affinity.nodeAffinity.key \"a b\""),

@@ -272,14 +272,24 @@ mod tests {
         serde_json::from_value(serde_json::json!({ "metadata": { "name": name }, "handler": handler })).unwrap()
     }
 
+    /// Reads the configuration anew, which on a busy machine takes longer than a lookup waits.
+    async fn renew(handlers: &Handlers) {
+        handlers.configured.lock().await.read_at = None;
+        while handlers.configured.lock().await.read_at.is_none() {
+            handlers.configurations().await;
+        }
+    }
+
     #[tokio::test]
     async fn only_a_pod_with_a_proxy_has_a_handler() {
         let root = node(TEXT);
         let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
+        renew(&handlers).await;
         assert_eq!(handlers.of(&PodFacts { proxy: None, ..pod(Some("safe")) }).await, Ok(None));
         assert_eq!(handlers.of(&pod(Some("safe"))).await, Ok(handler("safe", true, Some("io.containerd.kata.v2"))));
         let untrusted = node(&TEXT.replace(".safe]", ".untrusted]"));
         let (handlers, _writer) = Handlers::new(Some(untrusted.path().to_owned()));
+        renew(&handlers).await;
         let facts = PodFacts { untrusted: true, ..pod(None) };
         assert_eq!(handlers.of(&facts).await.unwrap().unwrap().name, "untrusted");
         assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "runc");
@@ -291,6 +301,7 @@ mod tests {
     async fn a_handler_is_not_known_before_its_class_is() {
         let root = node(TEXT);
         let (handlers, mut writer) = Handlers::new(Some(root.path().to_owned()));
+        renew(&handlers).await;
         // The class of this name may have any handler.
         assert_eq!(handlers.of(&pod(Some("runc"))).await, Err(Unknown::Classes));
         for event in
@@ -306,6 +317,7 @@ mod tests {
     async fn handlers_that_were_read_count_while_the_configuration_cannot_be_read() {
         let root = node(TEXT);
         let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
+        renew(&handlers).await;
         let safe = Ok(handler("safe", true, Some("io.containerd.kata.v2")));
         assert_eq!(handlers.of(&pod(Some("safe"))).await, safe);
         let path = root.path().join(FILE);
@@ -313,13 +325,13 @@ mod tests {
             [&|| fs::write(&path, "version = ").unwrap(), &|| fs::remove_file(&path).unwrap()];
         for (change, reason) in changes.into_iter().zip(["invalid TOML", "no configuration"]) {
             change();
-            handlers.configured.lock().await.read_at = None;
+            renew(&handlers).await;
             assert_eq!(handlers.of(&pod(Some("safe"))).await, safe);
             let refused = handlers.last.borrow().as_ref().unwrap().refused.clone();
             assert!(refused.as_ref().is_some_and(|refused| refused.contains(reason)), "{refused:?}");
         }
         fs::write(&path, TEXT.replace("kata", "runc")).unwrap();
-        handlers.configured.lock().await.read_at = None;
+        renew(&handlers).await;
         assert_eq!(handlers.of(&pod(Some("safe"))).await, Err(Unknown::Classes));
         assert_eq!(handlers.last.borrow().as_ref().unwrap().refused, None);
     }
@@ -328,6 +340,7 @@ mod tests {
     async fn no_handler_is_known_without_the_configuration_of_each_runtime() {
         let root = node("version = ");
         let (handlers, _writer) = Handlers::new(Some(root.path().to_owned()));
+        renew(&handlers).await;
         let reason = |found| match found {
             Err(Unknown::Configuration(reason)) => reason,
             other => panic!("{other:?}"),
@@ -338,14 +351,14 @@ mod tests {
         let drop_in = root.path().join("etc/crio/crio.conf.d/9.conf");
         fs::create_dir_all(drop_in.parent().unwrap()).unwrap();
         fs::write(&drop_in, "a = ").unwrap();
-        handlers.configured.lock().await.read_at = None;
+        renew(&handlers).await;
         assert!(reason(handlers.of(&pod(None)).await).contains("/etc/crio/crio.conf.d/9.conf"));
         fs::write(root.path().join(FILE), TEXT.replace("= 'runc'", "= 'safe'")).unwrap();
-        handlers.configured.lock().await.read_at = None;
+        renew(&handlers).await;
         assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "safe");
         fs::remove_file(&drop_in).unwrap();
         fs::write(root.path().join(FILE), TEXT).unwrap();
-        handlers.configured.lock().await.read_at = None;
+        renew(&handlers).await;
         assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "runc");
     }
 
@@ -358,6 +371,7 @@ mod tests {
         let hanging = configured.lock().await;
         assert!(matches!(handlers.of(&pod(None)).await, Err(Unknown::Configuration(_))));
         drop(hanging);
+        renew(&handlers).await;
         assert_eq!(handlers.of(&pod(None)).await, Ok(handler("runc", false, None)));
         let _hanging = configured.lock().await;
         assert_eq!(handlers.of(&pod(None)).await, Ok(handler("runc", false, None)));

@@ -60,7 +60,8 @@ pub(super) struct Flags {
     istio_namespace: String,
     #[command(flatten)]
     cluster: ClusterFlags,
-    /// Use the configuration that is compiled in, without a cluster; files of values and mesh replace parts of it
+    /// Use the configuration that is compiled in, without a cluster; files of values are laid over its values, as by Helm, and
+    /// files of the mesh replace its mesh
     #[arg(long = "builtIn", conflicts_with_all = ["inject_config_file", "inject_config_map", "mesh_config_map"])]
     built_in: bool,
     /// Whether the cluster has native sidecars: true, false, or auto to read the versions of its nodes
@@ -209,7 +210,11 @@ impl Flags {
     /// Returns the built-in configuration with the values and the mesh of files.
     fn built_in_with(&self, files: Files) -> Result<istio::Config, Error> {
         let built_in = self.built_in_config()?;
-        let values = files.values.unwrap_or(built_in.values).with_global(files.image);
+        let values = match files.values {
+            Some(values) => BuiltIn::with_values(built_in.values, values),
+            None => built_in.values,
+        };
+        let values = values.with_global(files.image);
         Ok(istio::Config { values, mesh: files.mesh.unwrap_or(built_in.mesh), ..built_in })
     }
 

@@ -220,6 +220,20 @@ async fn the_built_in_configuration_is_used_in_a_cluster_without_istio() {
 }
 
 #[test]
+fn files_of_values_are_laid_over_those_that_are_compiled_in() {
+    let files = Files::new();
+    for (flags, image) in [
+        (&[VALUES_FILE][..], "file/proxyv2:2"),
+        (&[("--valuesFile", "no-image")], "docker.io/istio/proxyv2:1.30.0"),
+        (&[("--operatorFileName", "only-hub")], "operator/proxyv2:1.30.0"),
+        (&[("--operatorFileName", "no-mesh")], "h/proxyv2:t"),
+    ] {
+        let found = sidecar(&[files.flags(flags), vec!["--builtIn".to_owned()]].concat(), None);
+        assert_eq!(found.map(|(image, _)| image), Ok(image.to_owned()), "{flags:?}");
+    }
+}
+
+#[test]
 fn an_image_without_registry_is_refused_and_so_is_a_webhooks_name() {
     let files = Files::new();
     let error = sidecar(&files.flags(&[TEMPLATE_FILE, MESH_FILE, ("--valuesFile", "no-image")]), None).unwrap_err();

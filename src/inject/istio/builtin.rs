@@ -10,6 +10,7 @@ use super::settings::SIDECAR;
 use super::unused::Reads;
 use super::{Error, Mesh, Settings, Values};
 use crate::contract::{annotation, port};
+use crate::inject::pod;
 
 /// The address of the default revision's istiod.
 const DISCOVERY: &str = "istiod.istio-system.svc:15012";
@@ -21,6 +22,9 @@ const TEMPLATES: [(&str, &[&str]); 4] = [
     ("grpc-agent", &[SHARED, include_str!("builtin/grpc-agent.yaml")]),
     ("grpc-simple", &[SHARED, include_str!("builtin/grpc-simple.yaml")]),
 ];
+
+/// The values that no value of Istio's stands for.
+const COMPILED_IN: &str = "compiledIn";
 
 const SHARED: &str = include_str!("builtin/shared.yaml");
 
@@ -101,6 +105,21 @@ impl BuiltIn {
         })
     }
 
+    /// Lays values of a file over the built-in ones. Istio's whole values say whether the plugin redirects, and which seccomp profile
+    /// containers have: where a file says so, the built-in values do not.
+    #[must_use]
+    pub fn with_values(mut built_in: Values, values: Values) -> Values {
+        if values.raw.pointer("/global/proxy/seccompProfile").is_some() {
+            pod::object(&mut built_in.raw).shift_remove(COMPILED_IN);
+            let proxy = built_in.raw.pointer_mut("/global/proxy").map(pod::object);
+            proxy.and_then(|proxy| proxy.shift_remove("seccompProfile"));
+        }
+        if values.raw.get("istio_cni").is_some() {
+            pod::object(&mut built_in.raw).shift_remove("pilot");
+        }
+        values.over(built_in)
+    }
+
     /// Leaves out of what the sidecar's template reads the annotations that it names and does not use.
     fn ignore(&self, reads: &mut Reads) {
         if !self.proxy_args.is_empty() {
@@ -117,8 +136,10 @@ impl BuiltIn {
         let provider = if self.platform == Platform::OpenShift { "multus" } else { "default" };
         let alone = self.discovery.is_empty();
         let (hub, tag, image) = self.image_parts();
+        // One image follows the hub and the tag of other values.
+        let validation = if self.validation_image == self.proxy_image { image } else { &self.validation_image };
         json!({
-            "compiledIn": {"args": self.proxy_args, "alone": alone, "restricted": true},
+            COMPILED_IN: {"args": self.proxy_args, "alone": alone, "restricted": true},
             "sidecarInjectorWebhook": {"rewriteAppHTTPProbe": !alone},
             "pilot": {"cni": {"enabled": true, "provider": provider}},
             "global": {
@@ -144,7 +165,7 @@ impl BuiltIn {
                         "requests": {"cpu": "100m", "memory": "128Mi"},
                     },
                 },
-                "proxy_init": {"image": self.validation_image},
+                "proxy_init": {"image": validation},
             },
         })
     }

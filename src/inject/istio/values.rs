@@ -38,6 +38,15 @@ impl Values {
         }
     }
 
+    /// Lays these values over others, as Helm does with values of a chart: maps are merged, a null takes a value away, and
+    /// everything else replaces.
+    #[must_use]
+    pub(super) fn over(self, base: Self) -> Self {
+        let mut raw = base.raw;
+        overlay(&mut raw, self.raw);
+        Self::new(raw)
+    }
+
     /// Replaces members of `global`.
     #[must_use]
     pub fn with_global(mut self, members: Map<String, Value>) -> Self {
@@ -95,6 +104,21 @@ impl Values {
     }
 }
 
+fn overlay(base: &mut Value, values: Value) {
+    match (base, values) {
+        (Value::Object(base), Value::Object(values)) => {
+            for (key, value) in values {
+                match base.get_mut(&key) {
+                    _ if value.is_null() => drop(base.shift_remove(&key)),
+                    Some(present) => overlay(present, value),
+                    None => drop(base.insert(key, value)),
+                }
+            }
+        }
+        (base, values) => *base = values,
+    }
+}
+
 /// Checks that the image of a rendered container has a registry and a tag, and that no expression in it lacked a value:
 /// no node could pull such an image. `missing`: the templates' expressions without a value.
 pub(super) fn check_image(container: &Value, missing: &[String]) -> Result<(), Error> {
@@ -127,6 +151,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn values_over_others_replace_what_they_set_and_take_away_what_is_null() {
+        let base = json!({"global": {"hub": "h", "tag": "1", "list": [1]}, "pilot": {"cni": {"provider": "multus"}}});
+        let values = json!({"global": {"tag": "2", "list": [2]}, "pilot": {"cni": null}, "new": {"a": null, "b": 1}});
+        let parsed = |values: &Value| Values::parse(&values.to_string()).unwrap();
+        let merged = parsed(&values).over(parsed(&base));
+        let expected =
+            json!({"global": {"hub": "h", "tag": "2", "list": [2]}, "pilot": {}, "new": {"a": null, "b": 1}});
+        assert_eq!(merged.raw, expected);
+        assert_eq!(merged.image_of_proxy(&json!({}), None), "h/proxyv2:2");
+        assert_eq!(parsed(&json!({})).over(parsed(&base)).raw, base);
+    }
 
     #[test]
     fn the_image_follows_annotation_configuration_and_values() {

@@ -351,6 +351,37 @@ fn a_pull_secret_of_the_values_is_a_name_or_a_reference() {
 }
 
 #[test]
+fn values_of_a_file_are_laid_over_the_built_in_ones() {
+    let found = |values: Value| {
+        let config = BuiltIn::default().config().unwrap();
+        let values = BuiltIn::with_values(config.values, Values::parse(&values.to_string()).unwrap());
+        let injector = Injector::new(Config { values, ..config });
+        let pod = pod();
+        let outcome = injector.review(&Request::new(&pod, "shop")).unwrap();
+        let InjectionOutcome::Injected { injected, .. } = outcome else { panic!() };
+        let (init, proxy) =
+            (injected.pod["spec"]["initContainers"][0].clone(), injected.pod["spec"]["containers"][1].clone());
+        let images = [&init["image"], &proxy["image"]].map(|image| image.as_str().unwrap().to_owned());
+        let networks = injected.pod["metadata"]["annotations"].get("k8s.v1.cni.cncf.io/networks").is_some();
+        let is_confined = proxy["securityContext"].get("seccompProfile").is_some();
+        (init["name"].as_str().unwrap().to_owned(), images, is_confined, networks)
+    };
+    let (plugin, image) = ("istio-validation".to_owned(), "docker.io/istio/proxyv2:1.30.0");
+    let both = |image: &str| [image.to_owned(), image.to_owned()];
+    for (values, expected) in [
+        (json!({}), (plugin.clone(), both(image), true, false)),
+        (json!({"global": {"platform": "openshift"}}), (plugin.clone(), both(image), true, false)),
+        (json!({"global": {"hub": "h.x", "tag": "1"}}), (plugin.clone(), both("h.x/proxyv2:1"), true, false)),
+        (json!({"pilot": {"cni": {"provider": "multus"}}}), (plugin.clone(), both(image), true, true)),
+        (json!({"global": {"proxy": {"seccompProfile": {}}}}), (plugin, both(image), false, false)),
+        (json!({"pilot": {"cni": {"enabled": false}}}), ("istio-init".to_owned(), both(image), true, false)),
+        (json!({"istio_cni": {"enabled": false}}), ("istio-init".to_owned(), both(image), true, false)),
+    ] {
+        assert_eq!(found(values.clone()), expected, "{values}");
+    }
+}
+
+#[test]
 fn a_template_uses_the_annotations_of_the_parts_that_it_calls() {
     let annotations = ["userVolume", "userVolumeMount", "proxyCPU", "bootstrapOverride", "logLevel"];
     let warned = |template: &str| {

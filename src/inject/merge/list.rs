@@ -1,5 +1,6 @@
 //! Merging of lists by key, and the order of the merged elements.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use gotemplate::{Budget, member_of};
@@ -7,6 +8,49 @@ use serde_json::Value;
 
 use super::directive::{self, Directive};
 use super::{Error, Struct, merge_map, stripped};
+
+/// The field of a container's port whose values Kubernetes takes for its key.
+const PORT: &str = "containerPort";
+
+/// What tells the elements of a list apart.
+#[derive(Debug, Clone, Copy)]
+struct Key {
+    by: &'static str,
+    /// Whether ports of one number are told apart by their protocols.
+    with_protocol: bool,
+}
+
+impl Key {
+    fn field(by: &'static str) -> Self {
+        Self { by, with_protocol: false }
+    }
+
+    /// Returns the key of a list and of what is merged into it. Kubernetes merges ports by their numbers alone and would lose one of
+    /// two ports that differ in their protocols.
+    fn of(by: &'static str, lists: [&[Value]; 2]) -> Self {
+        let has_twice = |items: &[Value]| {
+            let mut protocols: HashMap<&Value, &str> = HashMap::new();
+            items.iter().any(|item| {
+                let own = protocol(item);
+                *protocols.entry(key_of(item, by)).or_insert(own) != own
+            })
+        };
+        Self { by, with_protocol: by == PORT && lists.into_iter().any(has_twice) }
+    }
+
+    fn value(self, item: &Value) -> Cow<'_, Value> {
+        match key_of(item, self.by) {
+            number if self.with_protocol && !number.is_null() => {
+                Cow::Owned(Value::from(vec![number.clone(), protocol(item).into()]))
+            }
+            value => Cow::Borrowed(value),
+        }
+    }
+}
+
+fn protocol(port: &Value) -> &str {
+    member_of(port, "protocol").and_then(Value::as_str).filter(|protocol| !protocol.is_empty()).unwrap_or("TCP")
+}
 
 /// Merges `overlay` into `original`, the list `name`, whose merge key is the field `by`.
 pub(super) fn merge_keyed(
@@ -18,7 +62,8 @@ pub(super) fn merge_keyed(
 ) -> Result<(), Error> {
     let no_key = || Error::NoKey { list: name.to_owned(), key: by };
     let Elements { additions, replace } = take_directives(original, overlay, by, no_key)?;
-    let order = Indices::of(&additions, by);
+    let key = Key::of(by, [original.as_slice(), additions.as_slice()]);
+    let order = Indices::of(&additions, key);
     if order.0.contains_key(&Value::Null) {
         return Err(no_key());
     }
@@ -26,22 +71,22 @@ pub(super) fn merge_keyed(
         *original = additions.into_iter().map(stripped).collect();
         return Ok(());
     }
-    let mut indices = Indices::of(original, by);
+    let mut indices = Indices::of(original, key);
     let before = original.len();
     for addition in additions {
-        let key = key_of(&addition, by);
-        match indices.get(key).and_then(|at| original.get_mut(at)) {
+        let id = key.value(&addition);
+        match indices.get(&id).and_then(|at| original.get_mut(at)) {
             Some(old) => match (old, addition) {
                 (Value::Object(old), Value::Object(new)) => merge_map(old, new, element, budget)?,
                 (_, new) => original.push(stripped(new)),
             },
             None => {
-                indices.0.insert(key.clone(), original.len());
+                indices.0.insert(id.into_owned(), original.len());
                 original.push(stripped(addition));
             }
         }
     }
-    *original = interleave(std::mem::take(original), &order, &indices.up_to(before), Some(by));
+    *original = interleave(std::mem::take(original), &order, &indices.up_to(before), Some(key));
     Ok(())
 }
 
@@ -79,7 +124,7 @@ fn take_directives(
 #[derive(Debug)]
 pub(super) struct Order {
     /// The merge key of the elements; `None` if they are scalars.
-    by: Option<&'static str>,
+    by: Option<Key>,
     listed: Indices,
     /// The order of the elements before the merge.
     before: Indices,
@@ -104,10 +149,10 @@ impl Order {
             return Err(Error::Order(name.to_owned()));
         }
         let of = |items: &[Value]| match by {
-            Some(by) => Indices::of(items, by),
+            Some(by) => Indices::of(items, Key::field(by)),
             None => Indices::of_scalars(items),
         };
-        Ok(Self { by, listed: of(order), before: of(original) })
+        Ok(Self { by: by.map(Key::field), listed: of(order), before: of(original) })
     }
 
     /// Sorts the elements.
@@ -131,8 +176,11 @@ fn is_in_order(overlay: &[Value], order: &[Value], by: Option<&str>) -> bool {
 
 /// Interleaves two parts of `items`: the elements that `order` lists, in this order, and all other elements, as [`settled`].
 /// An element of the second part precedes one of the first part only if it preceded it in `before`.
-fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: Option<&str>) -> Vec<Value> {
-    let place = |indices: &Indices, item: &Value| indices.get(by.map_or(item, |by| key_of(item, by)));
+fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: Option<Key>) -> Vec<Value> {
+    let place = |indices: &Indices, item: &Value| match by {
+        Some(key) => indices.get(&key.value(item)),
+        None => indices.get(item),
+    };
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
     listed.sort_by_cached_key(|item| place(order, item));
     let rest = settled(rest, |item| place(before, item));
@@ -177,10 +225,10 @@ pub(super) fn unite(items: &mut Vec<Value>, more: Vec<Value>) {
 struct Indices(HashMap<Value, usize>);
 
 impl Indices {
-    fn of(items: &[Value], by: &str) -> Self {
+    fn of(items: &[Value], key: Key) -> Self {
         let mut indices = HashMap::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
-            indices.entry(key_of(item, by).clone()).or_insert(at);
+            indices.entry(key.value(item).into_owned()).or_insert(at);
         }
         Self(indices)
     }

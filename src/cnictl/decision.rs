@@ -8,6 +8,7 @@ use super::Error;
 use super::live::Live;
 use super::parameters::{Parameter, parameters};
 use super::validation::FailedValidation;
+use crate::inject::istio::policy;
 use crate::plugin::{self, SkipReason, Verdict};
 use crate::pod::PodFacts;
 use crate::redirect::Redirect;
@@ -60,6 +61,8 @@ pub(super) enum Redirection {
         warnings: Vec<String>,
     },
     No(SkipReason),
+    /// The plugin is not called: the pod has the node's network, or runs on Windows.
+    Unfit(policy::Reason),
     /// The plugin refuses the pod's sandbox.
     Fails(String),
     /// The webhook refuses the pod, so the plugin is not called.

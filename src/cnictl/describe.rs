@@ -152,6 +152,7 @@ impl Redirection {
                 format!("yes, by {} with {} rules", mode(redirect), rules.rules.len())
             }
             Self::No(reason) => format!("no: {reason} ({})", reason.meaning()),
+            Self::Unfit(reason) => format!("no: {} ({reason})", reason.label()),
             Self::Fails(error) => format!("it does not start: {error}"),
             Self::NoPod => "there is no pod".to_owned(),
         }
@@ -160,7 +161,7 @@ impl Redirection {
     fn colour(&self) -> Colour {
         match self {
             Self::Yes { .. } => Colour::Green,
-            Self::No(_) | Self::NoPod => Colour::Yellow,
+            Self::No(_) | Self::Unfit(_) | Self::NoPod => Colour::Yellow,
             Self::Fails(_) => Colour::Red,
         }
     }
@@ -185,6 +186,7 @@ impl Redirection {
                 })
             }
             Self::No(reason) => json!({ "redirected": false, "reason": reason.as_str() }),
+            Self::Unfit(reason) => json!({ "redirected": false, "reason": reason.label() }),
             Self::Fails(error) => json!({ "redirected": false, "reason": "error", "error": error }),
             Self::NoPod => json!({ "redirected": false, "reason": "no_pod" }),
         }

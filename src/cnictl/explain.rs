@@ -19,6 +19,7 @@ use super::workload::{Workload, pods_of, read_pod};
 use super::{Error, Streams, add, dapr, documents, status, text};
 use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
+use crate::inject::istio::policy::unfit;
 use crate::inject::istio::{Injected, InjectionOutcome, Request};
 use crate::inject::{self, apply};
 
@@ -176,7 +177,12 @@ fn explain(pod: &Value, sandbox: Option<bool>, flags: &Pods, injectors: &Injecto
     let (dapr, injected) = inject_dapr(injected, namespace, &injectors.dapr, &mut warnings)?;
     let fails = |injection: &Injection| matches!(injection, Injection::Fails(_));
     let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
-    let redirection = if refused { Redirection::NoPod } else { redirect(&injected, pod, flags.ipv6) };
+    let redirection = match redirect(&injected, pod, flags.ipv6) {
+        _ if refused => Redirection::NoPod,
+        // An injected pod may have been edited since.
+        yes @ Redirection::Yes { .. } => unfit(&injected["spec"]).map_or(yes, Redirection::Unfit),
+        other => other,
+    };
     let (namespace, name, ips) = (namespace.to_owned(), name.to_owned(), ips(&injected));
     let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
     let validation = FailedValidation::of(pod);

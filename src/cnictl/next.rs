@@ -50,6 +50,7 @@ fn redirection(pod: &Explained) -> Option<String> {
         )),
         Redirection::Fails(_) => Some("correct the pod, and create it again".to_owned()),
         Redirection::NoPod => None,
+        Redirection::Unfit(reason) => Some(uninjected(reason.label(), namespace)),
         Redirection::No(reason) => not_redirected(*reason),
     }
 }

@@ -40,6 +40,21 @@ fn the_exit_code_says_whether_all_pods_can_start() {
     assert_eq!(add.status.code(), Some(3), "{add:?}");
 }
 
+#[test]
+fn an_injected_pod_out_of_the_plugins_reach_is_not_redirected() {
+    for (field, reason, step) in [
+        ("hostNetwork: true", "no: host_network (it uses the host's network)", "a pod with the node's network"),
+        ("nodeSelector: {kubernetes.io/os: windows}", "no: windows (it runs on Windows", "no proxy for Windows"),
+    ] {
+        let pod = injected("u1").replace("spec: {", &format!("spec: {{{field}, "));
+        assert!(pod.contains(field), "{pod}");
+        let explained = said(&cnictl(&["explain", "-f", "-", "--builtIn"], &pod, None));
+        assert!(explained.contains(reason) && explained.contains(step), "{explained}");
+        let json = json_of(&cnictl(&["explain", "-f", "-", "--builtIn", "-o", "json"], &pod, None));
+        assert_eq!(json[0]["redirection"]["redirected"], false);
+    }
+}
+
 #[track_caller]
 fn json_of(done: &Output) -> Value {
     serde_json::from_str(&said(done)).unwrap()

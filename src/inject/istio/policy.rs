@@ -150,7 +150,7 @@ impl Policy {
 }
 
 /// Returns the reason for which no traffic of a pod with this spec can be redirected.
-pub(super) fn unfit(spec: &Value) -> Option<Reason> {
+pub fn unfit(spec: &Value) -> Option<Reason> {
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         return Some(Reason::HostNetwork);
     }

@@ -220,6 +220,7 @@ impl Injector {
         let namespace = namespace_of(pod, request.namespace);
         let decision = self.decide(pod, namespace);
         if !decision.inject {
+            annotations::check_skipped(pod)?;
             return Ok(InjectionOutcome::Skipped(decision));
         }
         // Otherwise, the reason against such a pod would be the budget.

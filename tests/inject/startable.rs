@@ -31,6 +31,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("property/an annotation is refused by its name or accepted by the plugin", annotations),
         Trial::test("startable/a pod that the plugin skips has no validation", skipped),
+        Trial::test("startable/a validation of a former injection is not left in a pod that is skipped", left_behind),
+        Trial::test("startable/an own istio-init can program rules before they are validated", own_init),
         Trial::test("startable/a template that takes the pod out of the plugin's reach is refused", out_of_reach),
         Trial::test("property/a value of Helm is refused or accepted by the plugin and istio-iptables", values),
     ]
@@ -187,6 +189,69 @@ fn skipped() -> Result<(), Failed> {
     let none = json!({annotation::INTERCEPTION_MODE: "NONE"});
     let pod = json!({"metadata": {"annotations": none}, "spec": {"containers": [{"name": "app"}]}});
     refusal(&Injector::new(built_in()?), &pod)?.map_or(Ok(()), |reason| Err(reason.into()))
+}
+
+/// A former injection leaves its validation in a pod that gets no sidecar any more.
+fn left_behind() -> Result<(), Failed> {
+    let injector = Injector::new(BuiltIn::default().config()?);
+    let plain = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "a:1"}]}});
+    let InjectionOutcome::Injected { injected, .. } = injector.review(&Request::new(&plain, "shop"))? else {
+        return Err("was skipped".into());
+    };
+    for (pointer, change, reason) in [
+        ("/metadata/annotations", json!({annotation::INJECT: "false"}), "(inject_declined)"),
+        ("/spec", json!({"hostNetwork": true}), "it uses the host's network"),
+        ("/spec", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), "it runs on Windows"),
+    ] {
+        let change = change.as_object().ok_or("no map")?;
+        let with = |mut pod: Value| {
+            let part = pod.pointer_mut(pointer).and_then(Value::as_object_mut);
+            part.into_iter().for_each(|part| part.extend(change.clone()));
+            pod
+        };
+        let refused =
+            refusal(&injector, &with(injected.pod.clone()))?.ok_or_else(|| format!("{reason}: is admitted"))?;
+        if !refused.contains(reason) || !refused.contains("it is of a former injection") {
+            return Err(refused.into());
+        }
+        let mut own = with(json!({"metadata": {"annotations": {}}, "spec": plain["spec"]}));
+        own["spec"]["initContainers"] = json!([{"name": "istio-validation", "image": "own:1", "args": ["wait"]}]);
+        let outcome = injector.review(&Request::new(&own, "shop"))?;
+        if !matches!(outcome, InjectionOutcome::Skipped(_)) {
+            return Err(format!("{reason}: a container of its author is no validation").into());
+        }
+    }
+    Ok(())
+}
+
+/// `istio-init` programs rules only before they are validated, and only with the right to do so. An injected validation is the first
+/// init container.
+fn own_init() -> Result<(), Failed> {
+    let injector = Injector::new(BuiltIn::default().config()?);
+    let init = |context: Value| json!({"name": "istio-init", "image": "own:1", "securityContext": context});
+    let right = init(json!({"capabilities": {"add": ["NET_ADMIN"]}}));
+    let privileged = init(json!({"privileged": true}));
+    let validation =
+        json!({"name": "istio-validation", "image": "p:1", "args": ["istio-iptables", "--run-validation"]});
+    let app = json!({"name": "app", "image": "a:1"});
+    for (inject, inits, apps, is_admitted) in [
+        ("true", json!([right]), json!([app]), false),
+        ("true", json!([]), json!([app, right]), false),
+        ("false", json!([right, validation]), json!([app]), true),
+        ("false", json!([privileged, validation]), json!([app]), true),
+        ("false", json!([validation, right]), json!([app]), false),
+        ("false", json!([init(json!({})), validation]), json!([app]), false),
+    ] {
+        let metadata = json!({"annotations": {annotation::INJECT: inject, annotation::STATUS: "{}"}});
+        let proxy = json!({"name": "istio-proxy", "image": "p:1", "args": ["proxy", "sidecar"]});
+        let mut pod = json!({"metadata": metadata, "spec": {"initContainers": inits, "containers": apps}});
+        pod["spec"]["containers"].as_array_mut().ok_or("no list")?.push(proxy);
+        let refused = injector.review(&Request::new(&pod, "shop")).err().map(|error| error.to_string());
+        if refused.is_none() != is_admitted || refused.iter().any(|reason| !reason.contains("(has_istio_init)")) {
+            return Err(format!("{pod}: {refused:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// A template decides about the pod's network and nodes after the policy has decided about the pod.

@@ -14,7 +14,7 @@ use crate::inject::pod;
 use crate::inject::quantity::is_quantity;
 use crate::pod::name::is_subdomain;
 use crate::redirect::{CIDRS, annotations as redirect};
-pub(super) use injected::check_injected;
+pub(super) use injected::{check_injected, check_skipped};
 
 type Check = fn(&str) -> Result<(), &'static str>;
 

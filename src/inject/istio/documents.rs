@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::subject::Subject;
-use super::{Error, Injector, Owner, advice, elsewhere, job, legacy, pipeline, startable};
+use super::{Error, Injector, Owner, advice, annotations, elsewhere, job, legacy, pipeline, startable};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
@@ -99,6 +99,7 @@ impl Injector {
         let (title, name) = workload::kind_and_name(document);
         let ignored = decision.warning_sentence();
         if !decision.inject {
+            annotations::check_skipped(&subject)?;
             messages.skipped.push(Skipped { kind: title, name, decision });
             return Ok(());
         }

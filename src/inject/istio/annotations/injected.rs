@@ -36,14 +36,12 @@ pub(in crate::inject::istio) fn check_injected(pod: &Value) -> Result<(), Error>
 
 /// Checks that the plugin redirects a pod whose `istio-validation` waits for the redirection.
 fn check_validated(pod: &Value) -> Result<(), Error> {
-    let init = |name| pod::find(pod::containers(pod, INIT_CONTAINERS), name);
-    let validates = |validation| pod::list(validation, "args").iter().any(|argument| argument == VALIDATE);
-    let validation = init(container::VALIDATION).filter(|validation| validates(*validation));
+    let validation = validation(pod);
     // The policy has decided about the pod of its author, which templates may change.
-    let in_need = init(container::INIT).or(validation).or_else(|| pod::sidecar(pod));
+    let in_need = init(pod, container::INIT).or(validation).or_else(|| pod::sidecar(pod));
     match (policy::unfit(pod::spec(pod)), in_need) {
         // Without redirection, a proxy may be in the host's network.
-        (Some(Reason::HostNetwork), _) if init(container::INIT).or(validation).is_none() => {}
+        (Some(Reason::HostNetwork), _) if init(pod, container::INIT).or(validation).is_none() => {}
         (Some(reason), Some(container)) => {
             return Err(Error::Unredirectable(format!(
                 "container {} cannot work in the pod as the templates change it: {reason}",
@@ -55,19 +53,65 @@ fn check_validated(pod: &Value) -> Result<(), Error> {
     if validation.is_none() {
         return Ok(());
     }
+    match unvalidated(pod)? {
+        Some(reason) => Err(Error::Unredirectable(reason)),
+        None => Ok(()),
+    }
+}
+
+/// Checks a pod that gets no sidecar: a former injection may have left a container that validates a redirection that
+/// there is not.
+///
+/// # Errors
+/// The pod would never start.
+pub(in crate::inject::istio) fn check_skipped(pod: &Value) -> Result<(), Error> {
+    if validation(pod).is_none() {
+        return Ok(());
+    }
+    let reason = match policy::unfit(pod::spec(pod)) {
+        Some(reason) => Some(format!("container {} would find no redirection: {reason}", container::VALIDATION)),
+        None => unvalidated(pod)?,
+    };
+    let left = "it is of a former injection: remove what that has added, or let the pod be injected";
+    reason.map_or(Ok(()), |reason| Err(Error::Unredirectable(format!("{reason}; {left}"))))
+}
+
+fn init<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
+    pod::find(pod::containers(pod, INIT_CONTAINERS), name)
+}
+
+/// Returns the init container that validates the redirection.
+fn validation(pod: &Value) -> Option<&Value> {
+    let validates = |validation: &&Value| pod::list(validation, "args").iter().any(|argument| argument == VALIDATE);
+    init(pod, container::VALIDATION).filter(validates)
+}
+
+/// Returns why the validation of a pod would find no redirection.
+fn unvalidated(pod: &Value) -> Result<Option<String>, Error> {
     // Fields that are not of their type are refused with their paths by `startable`.
-    let Ok(Ok(facts)) = ApiPod::deserialize(pod).map(ApiPod::into_facts) else { return Ok(()) };
+    let Ok(Ok(facts)) = ApiPod::deserialize(pod).map(ApiPod::into_facts) else { return Ok(None) };
     let reason = match plugin::of_pod(&facts) {
-        // `istio-init` programs the rules itself.
-        Ok(Verdict::Redirect { .. } | Verdict::Skip(SkipReason::HasIstioInit)) => return Ok(()),
+        Ok(Verdict::Redirect { .. }) => return Ok(None),
+        Ok(Verdict::Skip(SkipReason::HasIstioInit)) if programs_rules(pod) => return Ok(None),
         Ok(Verdict::Skip(reason)) => reason,
         Err(error) => return Err(Error::Unredirectable(error.to_string())),
     };
-    Err(Error::Unredirectable(format!(
+    Ok(Some(format!(
         "container {} would find no redirection, because the plugin skips this pod ({reason}): {}",
         container::VALIDATION,
         reason.meaning()
     )))
+}
+
+/// Whether `istio-init` can program the rules before they are validated.
+fn programs_rules(pod: &Value) -> bool {
+    let inits = pod::containers(pod, INIT_CONTAINERS);
+    let place = |name| inits.iter().position(|container| pod::name(container) == name);
+    let (Some(at), Some(validated)) = (place(container::INIT), place(container::VALIDATION)) else { return false };
+    let context = inits[at].get("securityContext").unwrap_or(&Value::Null);
+    let added = context.get("capabilities").map_or(&[][..], |capabilities| pod::list(capabilities, "add"));
+    let is_capable = added.iter().any(|name| ["NET_ADMIN", "CAP_NET_ADMIN", "ALL"].iter().any(|known| name == known));
+    at < validated && (is_capable || context.get("privileged") == Some(&Value::Bool(true)))
 }
 
 /// Checks the arguments of `istio-init` or `istio-validation`. Arguments with a flag of another release, or with a

@@ -29,6 +29,8 @@ const DIFFERENCES: &[(&str, Check)] = &[
     ("application that runs as the proxy", as_proxy),
     ("override of a container that the status names", remembered),
     ("text after the end of a document", after_end),
+    ("ports of one number", ports),
+    ("native sidecar by another value", native),
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
@@ -336,6 +338,41 @@ fn as_proxy() -> Result<(), Failed> {
     };
     equal(&json!(found(1000)?), &json!([]))?;
     found(1337)?[0].contains("container \"app\" runs as user 1337").then_some(()).ok_or_else(|| "no warning".into())
+}
+
+fn ports() -> Result<(), Failed> {
+    const TEMPLATE: &str = "spec:\n  containers:\n  - name: istio-proxy\n    image: p:1\n    ports: [{containerPort: 443, name: https}, {containerPort: 15090, \
+         name: metrics}]\n  - name: app\n    env: [{name: A, value: b}]\n";
+    let both = json!([
+        {"containerPort": 443, "protocol": "UDP", "name": "http3"},
+        {"containerPort": 443, "protocol": "TCP", "name": "https"},
+    ]);
+    let own = json!([{"name": "app", "image": "a:1", "ports": both}, {"name": "istio-proxy", "image": "auto", "ports": both}]);
+    let once = injected_by(TEMPLATE, &json!({"metadata": {}, "spec": {"containers": own}}), VALUES)?;
+    let all = &once["spec"]["containers"];
+    equal(&all[0]["ports"], &both)?;
+    let metrics = json!({"containerPort": 15090, "name": "metrics"});
+    equal(&all[1]["ports"], &json!([both[0], both[1], metrics]))?;
+    equal(&injected_by(TEMPLATE, &once, VALUES)?, &once)
+}
+
+fn native() -> Result<(), Failed> {
+    for (value, default, expected) in
+        [("no", false, false), ("no", true, true), ("False", true, false), ("0", true, false), ("TRUE", false, true)]
+    {
+        let metadata = json!({"annotations": {"sidecar.istio.io/nativeSidecar": value}});
+        let pod = json!({"metadata": metadata, "spec": {"containers": [{"name": "a", "image": "a:1"}]}});
+        let request = Request { native_sidecars: default, ..Request::new(&pod, "shop") };
+        let InjectionOutcome::Injected { injected, .. } =
+            Injector::new(BuiltIn::default().config()?).review(&request)?
+        else {
+            return Err("was skipped".into());
+        };
+        let inits = injected.pod["spec"]["initContainers"].as_array().ok_or("no init containers")?;
+        let is_native = inits.iter().any(|container| container["name"] == "istio-proxy");
+        equal(&json!([value, default, is_native]), &json!([value, default, expected]))?;
+    }
+    Ok(())
 }
 
 fn after_end() -> Result<(), Failed> {

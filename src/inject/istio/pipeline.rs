@@ -204,7 +204,9 @@ fn render<'a>(
     source: &Source<'a>,
     budget: &mut Budget,
 ) -> Result<Rendered<'a>, Error> {
-    let seen = seen(subject, source);
+    let native =
+        pod::annotation(subject.pod, annotation::NATIVE_SIDECAR).and_then(parse_bool).unwrap_or(subject.native);
+    let seen = seen(subject, source, native);
     let data = Data::new(config, subject, &seen);
     let value = data.value();
     let spliced = Spliced::of(config, subject, &seen, budget)?;
@@ -226,8 +228,6 @@ fn render<'a>(
         of_pod.map_err(|error| Error::Typed { template: name.to_owned(), error: error.into() })?;
         rendered.push((name, overlay));
     }
-    let annotated = pod::annotation(subject.pod, annotation::NATIVE_SIDECAR).and_then(parse_bool);
-    let native = annotated.unwrap_or(subject.native);
     let all: Vec<&Value> = rendered.iter().map(|(_, overlay)| &overlay.pod).collect();
     let place = place::of(&all, subject.pod, native);
     let placed = |pod: &'a Value| {
@@ -243,8 +243,12 @@ fn render<'a>(
     let deleted = all.iter().flat_map(|overlay| deleted(overlay)).collect();
     for (name, overlay) in rendered {
         let mut merge = |into: &mut Value, mut overlay| {
+            let second = place.and_then(|place| place::second(&mut overlay, place));
             place.into_iter().for_each(|place| place::move_to(&mut overlay, place));
-            merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })
+            let mut parts = std::iter::once(overlay).chain(second);
+            parts
+                .try_for_each(|part| merge_pod(into, part, budget))
+                .map_err(|error| Error::Merge { template: name.to_owned(), error })
         };
         let Overlay { pod: partial, outline } = Arc::unwrap_or_clone(overlay);
         merge(&mut template_pod, outline)?;
@@ -292,14 +296,19 @@ fn first_and_last<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     names.iter().copied().enumerate().filter(is_end).map(|(_, name)| name).collect()
 }
 
-/// Returns the pod for the templates' data, without the additions of an earlier injection, and with its namespace.
-fn seen<'a>(subject: &Subject<'a>, source: &Source<'a>) -> Cow<'a, Value> {
+/// Returns the pod for the templates' data, without the additions of an earlier injection, and with its namespace. `native`: the
+/// decision on its sidecar, which its annotation has as well, if there is one: templates compare it with `false`.
+fn seen<'a>(subject: &Subject<'a>, source: &Source<'a>, native: bool) -> Cow<'a, Value> {
     let mut seen = match source {
         Source::First(_) => Cow::Borrowed(subject.pod),
         Source::Again { before, .. } => Cow::Borrowed(*before),
     };
     if pod::text(pod::metadata(&seen), "namespace") != subject.namespace {
         pod::map_mut(seen.to_mut(), "metadata").insert("namespace".to_owned(), subject.namespace.into());
+    }
+    let native = if native { "true" } else { "false" };
+    if pod::annotation(&seen, annotation::NATIVE_SIDECAR).is_some_and(|value| value != native) {
+        pod::annotations_mut(seen.to_mut()).insert(annotation::NATIVE_SIDECAR.to_owned(), native.into());
     }
     let Source::First(recorded) = source else { return seen };
     for which in [CONTAINERS, INIT_CONTAINERS] {

@@ -1,7 +1,7 @@
 //! The list of containers in which the sidecar is. Overlays and the pod itself may name it in the other list: their
 //! authors need not know whether the sidecar is native.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::contract::container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -38,6 +38,18 @@ fn other(place: &str) -> &'static str {
     if place == CONTAINERS { INIT_CONTAINERS } else { CONTAINERS }
 }
 
+/// Takes the sidecar in the other list out of an overlay that has one in both, and returns an overlay of it alone: merged into the
+/// same list, one after the other, they are one container.
+pub(super) fn second(overlay: &mut Value, place: &'static str) -> Option<Value> {
+    pod::find(pod::containers(overlay, place), container::PROXY)?;
+    let other = other(place);
+    let list = pod::spec_mut(overlay).get_mut(other)?.as_array_mut()?;
+    let at = list.iter().position(|item| pod::name(item) == container::PROXY && item.get("$patch").is_none())?;
+    let mut second = json!({"spec": {other: [list.remove(at)]}});
+    move_to(&mut second, place);
+    Some(second)
+}
+
 /// Moves the sidecar of a pod, or of an overlay, to the end of the list `place`. Among the containers, a sidecar has no
 /// `restartPolicy`, which the API server would refuse. An item whose directive replaces its list stays: it says nothing of
 /// the other list.
@@ -66,8 +78,6 @@ pub(super) fn move_to(pod: &mut Value, place: &str) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn overlay(list: &str, image: Option<&str>) -> Value {
@@ -93,6 +103,17 @@ mod tests {
         ] {
             assert_eq!(of(&overlays.iter().collect::<Vec<_>>(), pod, native), place, "{overlays:?} {pod}");
         }
+    }
+
+    #[test]
+    fn an_overlay_with_the_sidecar_in_both_lists_becomes_two() {
+        let sidecar = |field: &str| json!({"name": "istio-proxy", field: "x"});
+        let mut both =
+            json!({"spec": {"containers": [{"name": "a"}, sidecar("image")], "initContainers": [sidecar("tty")]}});
+        let second = second(&mut both, INIT_CONTAINERS);
+        assert_eq!(second, Some(json!({"spec": {"containers": [], "initContainers": [sidecar("image")]}})));
+        assert_eq!(both, json!({"spec": {"containers": [{"name": "a"}], "initContainers": [sidecar("tty")]}}));
+        assert_eq!(super::second(&mut both, INIT_CONTAINERS), None);
     }
 
     #[test]

@@ -198,7 +198,7 @@ async fn unusable_flags_end_the_program_with_the_reason() {
     let port = format!("--port={}", taken.local_addr().unwrap().port());
     for (flag, reason) in [
         (&*port, "cannot listen on port"),
-        ("--kubeconfig=/nowhere", "kubeconfig /nowhere is invalid"),
+        ("--kubeconfig=/nowhere", "kubeconfig /nowhere cannot be used: No such file"),
         ("--clientCAFile=/nowhere", "the CA certificates for callers (--clientCAFile), /nowhere, cannot be read"),
     ] {
         let mut program = Program::start(&api, &[flag]);

@@ -62,6 +62,9 @@ DAEMONS  := install-cni sidecar-injector istio-cnictl
 export KERNELS := $(TOOLS)/kernels
 # The file with a line for each test suite: its name, the minimum number of its tests, and further arguments.
 COUNTS   := tests/counts
+# The packages whose unit tests also run with the plugin's features: the code that the plugin links.
+PLUGIN_CRATES   := istio-cni
+PLUGIN_PACKAGES := $(PLUGIN_CRATES:%=--package %)
 SUITES   := $(shell cut -d" " -f1 $(COUNTS))
 # The compiler of the fuzz targets, which need unstable features. The programs' compiler is in rust-toolchain.toml.
 export NIGHTLY := nightly-2026-05-20
@@ -122,7 +125,7 @@ test-new-machine:
 suites: build programs browser tools
 	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib --examples $(SUITES:%=--test %)
 	@tests/support/make/compiled keep $(COMPILED) || echo '! compiled dependencies are not kept for other checkouts' >&2
-	@tests/support/make/suites $(COUNTS)
+	@tests/support/make/suites $(COUNTS) $(PLUGIN_CRATES)
 
 # KERNELS_ARGS="'6.1 without IPv6'" selects one variant.
 kernels: require-kernels build programs
@@ -137,7 +140,7 @@ arm:
 arm-tests: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER := qemu-aarch64
 arm-tests: setup
 	@tests/support/make/packages $(PACKAGES_LOG) qemu-user
-	$(PHASE) 'unit tests of the plugin on arm64' cargo test --quiet --target $(MUSL) --no-default-features --lib
+	$(PHASE) 'unit tests of the plugin on arm64' cargo test --quiet --target $(MUSL) --no-default-features --lib $(PLUGIN_PACKAGES)
 	$(PHASE) 'golden tests on arm64' cargo test --quiet --target $(MUSL) --test golden
 
 # Runs random cases with a new seed, which is printed; EXPLORE_SEED=7 repeats a run. A failing case is written to
@@ -223,7 +226,7 @@ fmt:
 
 clippy:
 	$(PHASE) 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
-	$(PHASE) 'clippy of the plugin' cargo clippy --quiet --no-default-features --all-targets -- -D warnings
+	$(PHASE) 'clippy of the plugin' cargo clippy --quiet --no-default-features --all-targets $(PLUGIN_PACKAGES) -- -D warnings
 
 # Checks links and code blocks of the documentation; make test runs its examples.
 doc: export RUSTDOCFLAGS := -D warnings

@@ -3,8 +3,9 @@
 //! A variant either has a source, and its text omits it, or prints its cause and has no source. Reports print the chain
 //! of sources after the text, so a variant with both would print its cause twice.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::{fs, iter};
 
 use super::table::{code, head, sentence, table};
 use crate::diagnostics::kebab;
@@ -165,10 +166,14 @@ fn without_links(doc: &str) -> String {
     parts.replace('\u{1}', "")
 }
 
-/// The path of a module: `src/cni/error.rs` → `cni`.
+/// The path of a module: `src/cni/error.rs` → `cni`, `crates/gotemplate/src/yaml.rs` → `gotemplate-yaml`.
 fn module(file: &Path) -> String {
-    let path = file.with_extension("").display().to_string().replace("crates/gotemplate/src", "gotemplate");
-    path.trim_start_matches("src/").trim_end_matches("/error").trim_end_matches("/lib").replace(['/', '_'], "-")
+    let path = file.with_extension("").display().to_string();
+    let path = match path.strip_prefix("crates/") {
+        Some(inside) => inside.replacen("/src/", "/", 1),
+        None => path.trim_start_matches("src/").to_owned(),
+    };
+    path.trim_end_matches("/error").trim_end_matches("/lib").replace(['/', '_'], "-")
 }
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -183,17 +188,19 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The sources of the package and of its workspace members.
+/// The sources of the package and of all crates.
 pub(super) fn files() -> Vec<(PathBuf, String)> {
+    let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().path().join("src"));
+    let directories: BTreeSet<PathBuf> = crates.collect();
     let mut files = Vec::new();
-    for directory in ["src", "crates/gotemplate/src"] {
-        sources(Path::new(directory), &mut files);
+    for directory in iter::once(PathBuf::from("src")).chain(directories) {
+        sources(&directory, &mut files);
     }
     files.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
 pub(super) fn page() -> String {
-    let mut text = head("Errors", "the `#[error(…)]` attributes of `src` and `crates/gotemplate`");
+    let mut text = head("Errors", "the `#[error(…)]` attributes of `src` and `crates`");
     text.push_str(
         "Names in angle brackets stand for values, `<cause>` for the chain of causes that follows. Each row has an anchor, \
          `errors.md#NAME`.\n\n",

@@ -1,6 +1,7 @@
-//! Checks the repository's documents: links and anchors resolve, and ARCHITECTURE.md lists all modules and does not
-//! exceed its maximum length.
+//! Checks the repository's documents: links and anchors resolve, and ARCHITECTURE.md lists all crates and modules and does
+//! not exceed its maximum length.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -78,13 +79,40 @@ fn a_broken_link_is_named() {
     assert_eq!(broken(readme, "docs/node.md#identities"), None);
 }
 
+/// Returns the names of the directories in `crates`, in the order of the workspace's members.
+fn crates() -> Vec<String> {
+    let manifest = fs::read_to_string("Cargo.toml").unwrap();
+    let (_, members) = manifest.split_once("members = [").unwrap();
+    let (members, _) = members.split_once(']').unwrap();
+    let members = members.split('"').filter_map(|member| member.strip_prefix("crates/").map(str::to_owned));
+    let members: Vec<String> = members.collect();
+    let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+    let directories: BTreeSet<String> = fs::read_dir("crates").unwrap().map(|entry| name(entry.unwrap())).collect();
+    assert_eq!(BTreeSet::from_iter(members.clone()), directories, "members of the workspace and directories in crates");
+    members
+}
+
+#[test]
+fn a_crate_is_listed_after_those_that_it_depends_on() {
+    let crates = crates();
+    assert!(!crates.is_empty());
+    for (at, name) in crates.iter().enumerate() {
+        let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml")).unwrap();
+        let dependencies = manifest.split("[dev-dependencies]").next().unwrap();
+        let paths = dependencies.split("path = \"../").skip(1).filter_map(|rest| rest.split('"').next());
+        let later: Vec<&str> = paths.filter(|path| !crates[..at].iter().any(|earlier| earlier == path)).collect();
+        assert!(later.is_empty(), "Cargo.toml lists crates/{name} before {later:?}, on which it depends");
+    }
+}
+
 #[test]
 fn the_architecture_lists_each_module_in_order_within_1200_words() {
     let text = fs::read_to_string("ARCHITECTURE.md").unwrap();
     let words = text.split_whitespace().count();
     assert!(words <= 1200, "{words} words; details belong in docs/");
     let lib = fs::read_to_string("src/lib.rs").unwrap();
-    let modules: Vec<&str> = lib.lines().filter_map(|l| l.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let modules = lib.lines().filter_map(|l| l.strip_prefix("pub mod ")?.strip_suffix(';').map(str::to_owned));
+    let expected: Vec<String> = crates().into_iter().chain(modules).collect();
     let listed: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("| `")?.split('`').next()).collect();
-    assert_eq!(listed, modules);
+    assert_eq!(listed, expected);
 }

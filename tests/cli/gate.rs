@@ -9,6 +9,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
+use crate::layers::sources;
+
 const CARGO: &str = r#"#!/bin/sh
 cd "${0%/*}"
 echo "$*" >> calls
@@ -173,8 +175,10 @@ fn every_suite_is_counted_and_runs() {
     let stage = Stage::new(("test result: ok. 9 passed\n", 0), ("", 0));
     stage.write("counts", "netns 3\ncluster 3");
     let counts = stage.path("counts").display().to_string();
-    let (code, printed) = stage.run("suites", &[&counts]);
+    let (code, printed) = stage.run("suites", &[&counts, "plugin", "netfilter"]);
     assert_eq!(code, Some(0), "{printed}");
+    let of_the_plugin = "test --quiet --no-default-features --lib --package=plugin --package=netfilter\n";
+    assert!(stage.read("calls").contains(of_the_plugin), "{}", stage.read("calls"));
     assert!(stage.read("passed").contains("✓ tests: cluster"), "{printed}");
     for missing in ["", "no-such-file"] {
         stage.write("counts", "");
@@ -182,6 +186,21 @@ fn every_suite_is_counted_and_runs() {
         assert_eq!(code, Some(1), "{printed}");
         assert!(printed.contains("lists no suites"), "{printed}");
     }
+}
+
+#[test]
+fn the_kernels_run_for_code_that_exists() {
+    let script = fs::read_to_string(scripts().join("../../../.ci/run")).unwrap();
+    let names = script.lines().find_map(|line| line.strip_prefix("names=(")?.strip_suffix(')')).unwrap();
+    assert!(names.split(' ').count() > 5, "{names}");
+    let mut files = Vec::new();
+    for directory in ["src", "crates"] {
+        sources(Path::new(directory), &mut files);
+    }
+    let exists =
+        |name: &&str| files.iter().any(|file| file.with_extension("").iter().any(|part| part.to_str() == Some(name)));
+    let missing: Vec<&str> = names.split(' ').filter(|name| !exists(name)).collect();
+    assert!(missing.is_empty(), "no file or directory in src and crates is named {missing:?}");
 }
 
 #[test]

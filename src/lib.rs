@@ -9,12 +9,11 @@
 //! inject   AdmissionReview or YAML ─ policy ─▶ Decision ─ template ─▶ overlay ─ merge ─▶ pod ─ patch ─▶ response
 //! ```
 //!
-//! A module imports only modules above it in this list. The plugin is built without the modules behind the feature
+//! A module imports only crates and modules above it in this list. The plugin is built without the modules behind the feature
 //! `daemons`.
 
-pub mod contract;
-
-pub mod diagnostics;
+pub use ::contract;
+pub use ::contract::diagnostics;
 
 pub mod cni;
 pub mod libcni;

@@ -7,7 +7,7 @@ use crate::inject::istio::{allowed, is_of_templates};
 use crate::pod::ANNOTATIONS;
 
 pub(super) fn page() -> String {
-    let mut text = head("Annotations and labels", "`src/contract.rs`, the plugin's facts and the injector's checks");
+    let mut text = head("Annotations and labels", "`crates/contract`, the plugin's facts and the injector's checks");
     text.push_str(
         "The plugin refuses a pod whose annotation has another value; so does the injector, before a template uses the \
          value. An annotation of `template` has no effect with a configuration whose templates do not read it; the injector \

@@ -6,7 +6,7 @@ use crate::contract::{iptables_env, proxy_env};
 use crate::iptables;
 
 pub(super) fn page() -> String {
-    let mut text = head("Environment variables", "the command lines' definitions and `src/contract.rs`");
+    let mut text = head("Environment variables", "the command lines' definitions and `crates/contract`");
     text.push_str("A flag takes precedence over its variable.\n\n");
     for command in commands() {
         let mut rows: Vec<[String; 3]> = Vec::new();

@@ -22,6 +22,8 @@ use tracing_subscriber::{Layer, Registry};
 use super::recent::Recent;
 use crate::diagnostics::{Level, chain};
 
+use levels::level_of;
+
 pub use flags::Flags;
 pub use levels::Levels;
 pub use record::{Line, Record, printable_line};
@@ -109,7 +111,7 @@ struct Events(Log);
 
 impl<S: Subscriber> Layer<S> for Events {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.0.0.levels.allow(scope(metadata.target()), metadata.level().into())
+        self.0.0.levels.allow(scope(metadata.target()), level_of(metadata))
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -123,7 +125,7 @@ impl<S: Subscriber> Layer<S> for Events {
         {
             fields.insert("caller".to_owned(), format!("{file}:{line}").into());
         }
-        let (level, time) = (metadata.level().into(), jiff::Timestamp::now());
+        let (level, time) = (level_of(metadata), jiff::Timestamp::now());
         self.0.record(&Record { level, time, scope: scope.to_owned(), message, fields });
     }
 }

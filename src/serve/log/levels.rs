@@ -5,14 +5,13 @@ use std::str::FromStr;
 
 use crate::diagnostics::Level;
 
-impl From<&tracing::Level> for Level {
-    fn from(level: &tracing::Level) -> Self {
-        match *level {
-            tracing::Level::TRACE | tracing::Level::DEBUG => Self::Debug,
-            tracing::Level::INFO => Self::Info,
-            tracing::Level::WARN => Self::Warn,
-            tracing::Level::ERROR => Self::Error,
-        }
+/// The level of an event's log line.
+pub(super) fn level_of(event: &tracing::Metadata<'_>) -> Level {
+    match *event.level() {
+        tracing::Level::TRACE | tracing::Level::DEBUG => Level::Debug,
+        tracing::Level::INFO => Level::Info,
+        tracing::Level::WARN => Level::Warn,
+        tracing::Level::ERROR => Level::Error,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Names and numbers shared with other programs: annotations, labels, containers, ports, ids, exit codes, paths.
 //!
-//! Every module may import this one, which imports no other module and contains no logic. A changed value breaks
-//! running clusters.
+//! Every crate and module may import this one, which depends on none. Apart from [`diagnostics`], which formats levels and
+//! errors, it contains no logic. A changed value breaks running clusters.
+
+pub mod diagnostics;
 
 /// Defines string constants, and `ALL`, which lists the value and the doc comment of each. The reference is generated
 /// from `ALL`.
@@ -240,7 +242,7 @@ pub const TPROXY_TABLE: u32 = 133;
 /// Packet mark of the proxy's own loopback traffic in TPROXY mode.
 pub const OUTBOUND_MARK: u32 = 1338;
 
-/// Exit code of a failed validation; the repair controller matches it.
+/// Exit code of a failed validation, by which repair recognizes one.
 pub const EXIT_VALIDATION: u8 = 126;
 /// Exit code for flags that cannot be parsed.
 pub const EXIT_USAGE: u8 = 255;
@@ -249,7 +251,8 @@ pub const EXIT_USAGE: u8 = 255;
 pub const PLUGIN_NAME: &str = "istio-cni";
 /// The marker beside the plugin's binary that turns it into a stub, after a removal.
 pub const REMOVED_MARKER: &str = ".istio-cni.removed";
-/// A line of the marker: a file may name the stub, which therefore does not remove itself with the last cached chain.
+/// A line of the marker that is written if a configuration file may name the stub. The stub then does not remove itself with
+/// the last cached chain.
 pub const STUB_STAYS: &str = "It stays until `install-cni uninstall` removes it.\n";
 /// The agent's DaemonSet, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
@@ -269,8 +272,8 @@ pub const RUN_DIR: &str = "/var/run/istio-cni";
 pub const AGENT_SOCKET: &str = "agent.sock";
 /// Socket that receives the plugin's log lines, in the run directory.
 pub const LOG_SOCKET: &str = "log.sock";
-/// Field of a log line that the plugin sends to the agent although the plugin's log level excludes it: the agent
-/// records the verdict in the line, and does not log it.
+/// Field of a log line below the plugin's log level. The plugin sends such a line for its verdict: the agent records the
+/// verdict, and does not log the line.
 pub const UNLOGGED: &str = "unlogged";
 /// The `reason` of a log line of the plugin: no backend can program rules on this node.
 pub const NO_BACKEND: &str = "no_backend";
@@ -278,7 +281,8 @@ pub const NO_BACKEND: &str = "no_backend";
 pub const NOT_REDIRECTED: &str = "not_redirected";
 /// The `reason` of a log line of the plugin: CHECK found other rules than the intended ones; the message names them.
 pub const DIFFERS: &str = "differs";
-/// The `reason` of a log line of the plugin: the pod runs in a sandbox, named by the field [`SANDBOX`], that rules do not reach.
+/// The `reason` of a log line of the plugin: the pod runs in a sandbox that rules do not reach. The field of this name names the
+/// sandbox.
 pub const SANDBOX: &str = "sandbox";
 /// Field of a log line with the reason [`NO_BACKEND`]: what is missing, without the pod.
 pub const LACK: &str = "lack";

@@ -2,7 +2,6 @@
 //!
 //! `plugin`, `iptables`, `repair` and the daemons' logs share them. Pure.
 
-#[cfg(feature = "daemons")]
 pub mod terminal;
 
 use std::error::Error;
@@ -16,7 +15,7 @@ pub enum Level {
     Info,
     Warn,
     Error,
-    /// Accepted as a threshold; this project logs nothing at it.
+    /// Accepted as a threshold; nothing is logged at this level.
     Fatal,
     /// No output.
     None,
@@ -92,8 +91,8 @@ fn joined(first: Option<&(dyn Error + 'static)>) -> String {
     std::iter::successors(first, |error| (**error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Returns an error of `tempfile` without the path that it appends: with the temporary's random name each failure would have another
-/// text, and be reported as a new one. That error gives no access to its cause but its text.
+/// Returns an error of `tempfile` without the path that `tempfile` appends. The path contains a random name: each failure would have
+/// another text, and be reported as a new one. The cause is cut out of the text, because the error does not give access to it.
 pub fn without_path(error: io::Error) -> io::Error {
     match error.to_string().rsplit_once(" at path \"") {
         Some((cause, _)) => io::Error::new(error.kind(), cause.to_owned()),

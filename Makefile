@@ -63,7 +63,7 @@ export KERNELS := $(TOOLS)/kernels
 # The file with a line for each test suite: its name, the minimum number of its tests, and further arguments.
 COUNTS   := tests/counts
 # The packages whose unit tests also run with the plugin's features: the code that the plugin links.
-PLUGIN_CRATES   := istio-cni contract
+PLUGIN_CRATES   := istio-cni contract gocompat
 PLUGIN_PACKAGES := $(PLUGIN_CRATES:%=--package %)
 SUITES   := $(shell cut -d" " -f1 $(COUNTS))
 # The compiler of the fuzz targets, which need unstable features. The programs' compiler is in rust-toolchain.toml.
@@ -148,13 +148,13 @@ arm-tests: setup
 ifndef EXPLORE_SEED
 EXPLORE_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
-EXPLORE_SUITES := template inject dapr netns
+EXPLORE_SUITES := template inject glob netns
 explore: export PROPTEST_RNG_SEED := $(EXPLORE_SEED)
 explore: setup
 	@echo "· random cases of seed $(EXPLORE_SEED)"
 	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib $(EXPLORE_SUITES:%=--test %)
 	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib
-	$(PHASE) 'tests: template, inject, dapr' cargo test --quiet --workspace --test template --test inject --test dapr
+	$(PHASE) 'tests: template, inject, glob' cargo test --quiet --workspace --test template --test inject --test glob
 	$(PHASE) 'tests: netns, random rules' cargo test --quiet --test netns random
 
 # Runs the shipped programs under load for SOAK_SECONDS; fails if memory, descriptors, threads, watches, files or logs grow.

@@ -12,7 +12,6 @@ mod image;
 mod merge;
 mod patch;
 mod pod;
-mod quantity;
 mod typed;
 mod volume;
 mod workload;

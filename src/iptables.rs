@@ -3,7 +3,6 @@
 //! `bin/istio-iptables` calls [`run`] and passes everything that it reads. This module assigns the exit codes; other
 //! modules handle rules, kernel and validation.
 
-pub(crate) mod duration;
 mod etc;
 mod flags;
 mod run;

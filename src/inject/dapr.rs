@@ -14,7 +14,6 @@ mod documents;
 mod edits;
 mod env;
 mod era;
-mod glob;
 mod mounts;
 mod operations;
 mod pod;
@@ -29,6 +28,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use gocompat::glob::{Fault, Glob, GlobError};
 use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
@@ -37,7 +37,6 @@ pub use app_id::{AppId, AppIdError, Source};
 pub use components::Component;
 pub use documents::{WorkloadReview, inject_document};
 pub use era::Era;
-pub use glob::{Fault, Glob, GlobError};
 pub use pod::Toleration;
 pub use settings::{Actors, ControlPlane, PullPolicy, Security, Settings, SettingsError};
 pub use trust::{Issuer, Trust, mtls_enabled};

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
+use gocompat::json::Html;
 use gotemplate::{Budget, Exceeded};
 use serde::Serialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_json::ser::{Formatter, Serializer};
+use serde_json::ser::Serializer;
 
 use super::typed::{Mismatch, Struct};
 
@@ -53,30 +54,6 @@ impl Write for Charged<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// The formatter of compact JSON with Go's escapes for HTML.
-struct Html;
-
-impl Formatter for Html {
-    fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
-        let mut rest = text;
-        while let Some(at) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-            let (plain, special) = rest.split_at(at);
-            let mut characters = special.chars();
-            let escape: &[u8] = match characters.next() {
-                Some('<') => b"\\u003c",
-                Some('>') => b"\\u003e",
-                Some('&') => b"\\u0026",
-                Some('\u{2028}') => b"\\u2028",
-                _ => b"\\u2029",
-            };
-            out.write_all(plain.as_bytes())?;
-            out.write_all(escape)?;
-            rest = characters.as_str();
-        }
-        out.write_all(rest.as_bytes())
     }
 }
 

@@ -7,9 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
-
-use super::duration;
-use crate::redirect::annotations;
+use gocompat::duration;
 
 /// Redirects a pod's traffic to its proxy, in the network namespace that it is started in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Parser)]
@@ -171,7 +169,7 @@ pub(crate) fn variable_of(flag: &str) -> Option<String> {
 
 /// Parses a boolean as in annotations.
 pub(super) fn parse_bool(text: &str) -> Result<bool, &'static str> {
-    annotations::parse_bool(text).ok_or("neither true nor false")
+    gocompat::parse_bool(text).ok_or("neither true nor false")
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gocompat::duration;
+
+use super::Error;
 use super::etc::Etc;
 use super::flags::{Flags, parse_bool};
-use super::{Error, duration};
 use crate::contract::{self, iptables_env, proxy_env};
 use crate::netfilter::Forced;
 use crate::redirect::{

@@ -147,14 +147,14 @@ fn skip_reason(facts: &PodFacts) -> Option<SkipReason> {
         return Some(SkipReason::HasIstioInit);
     }
     let Some(proxy) = &facts.proxy else { return Some(SkipReason::NoProxy) };
-    if proxy.env.get(proxy_env::DISABLE_ENVOY).and_then(|v| annotations::parse_bool(v)) == Some(true) {
+    if proxy.env.get(proxy_env::DISABLE_ENVOY).and_then(|v| gocompat::parse_bool(v)) == Some(true) {
         return Some(SkipReason::EnvoyDisabled);
     }
     if proxy.proxy_type.as_deref().is_some_and(|kind| !kind.is_empty() && kind != "sidecar") {
         return Some(SkipReason::NotSidecar);
     }
     let inject = facts.inject_label.as_ref().or_else(|| facts.annotations.get(annotation::INJECT));
-    if inject.and_then(|v| annotations::parse_bool(v)) == Some(false) {
+    if inject.and_then(|v| gocompat::parse_bool(v)) == Some(false) {
         return Some(SkipReason::InjectDeclined);
     }
     (!facts.annotations.contains_key(annotation::STATUS)).then_some(SkipReason::NoSidecarStatus)

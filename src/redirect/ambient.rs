@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::annotations::{check_length, parse_bool};
+use gocompat::parse_bool;
+
+use super::annotations::check_length;
 use super::{Error, Interface};
 use crate::contract::ambient::{BYPASS_INBOUND_CAPTURE, DNS_CAPTURE, PROBE_V4, PROBE_V6};
 use crate::contract::annotation::REROUTE_VIRTUAL_INTERFACES;

@@ -5,6 +5,7 @@
 
 use std::net::Ipv4Addr;
 
+use gocompat::parse_bool;
 use ipnet::Ipv4Net;
 
 use super::{
@@ -76,15 +77,6 @@ pub fn from_pod(facts: &PodFacts) -> Result<Interception, Error> {
     };
     let warnings = switches.into_iter().filter_map(Result::err).chain(group_warning).chain(loopback_warning).collect();
     Ok(Interception::Redirect { redirect: Box::new(redirect), warnings })
-}
-
-/// Parses a boolean like Go's `strconv.ParseBool`.
-pub fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 /// Checks an annotation's value with the parser by which [`from_pod`] reads it; an annotation that it does not read

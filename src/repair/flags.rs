@@ -4,7 +4,6 @@
 use std::str::FromStr;
 
 use crate::contract::{annotation, container};
-use crate::redirect::annotations;
 
 /// A flag's value; `None` if the flag or its variable is missing or empty. The value of a ConfigMap's key may be empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,7 +84,7 @@ fn switch(text: &str) -> Result<Given<bool>, &'static str> {
     if text.is_empty() {
         return Ok(Given(None));
     }
-    annotations::parse_bool(text).map(|on| Given(Some(on))).ok_or("neither true nor false")
+    gocompat::parse_bool(text).map(|on| Given(Some(on))).ok_or("neither true nor false")
 }
 
 fn number<T: FromStr>(text: &str) -> Result<Given<T>, T::Err> {

@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use gocompat::glob::{Glob, GlobError};
+
 use super::era::Era;
-use super::glob::{Glob, GlobError};
 
 /// The group of cluster administrators.
 const MASTERS: &str = "system:masters";

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use gocompat::quantity;
 use serde_json::{Map, Value, json};
 
 use super::annotations::{Options, Probe, Resources, shown};
@@ -12,7 +13,6 @@ use super::mounts::{self, mount};
 use super::pod::{Pod, SIDECAR};
 use super::settings::{Security, Settings};
 use super::trust::Trust;
-use crate::inject::quantity;
 
 /// The volume of the sockets that the sidecar shares with the application.
 pub(super) const SOCKET_VOLUME: &str = "dapr-unix-domain-socket";

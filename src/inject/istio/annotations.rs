@@ -4,6 +4,7 @@
 
 mod injected;
 
+use gocompat::quantity::is_quantity;
 use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
@@ -11,7 +12,6 @@ use super::{Error, log_levels, user_volumes};
 use crate::contract::annotation;
 use crate::inject::image;
 use crate::inject::pod;
-use crate::inject::quantity::is_quantity;
 use crate::pod::name::is_subdomain;
 use crate::redirect::{CIDRS, annotations as redirect};
 pub(super) use injected::{check_injected, check_skipped};
@@ -156,7 +156,7 @@ fn whole<T: std::str::FromStr>(value: &str, allowed: &'static str) -> Result<(),
 }
 
 fn boolean(value: &str) -> Result<(), &'static str> {
-    redirect::parse_bool(value).map(drop).ok_or("true or false")
+    gocompat::parse_bool(value).map(drop).ok_or("true or false")
 }
 
 fn quantity(value: &str) -> Result<(), &'static str> {

@@ -9,6 +9,7 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use gocompat::parse_bool;
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
 
@@ -20,7 +21,6 @@ use super::{Error, annotations, former, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
-use crate::redirect::annotations::parse_bool;
 use render::Parts;
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -3,11 +3,11 @@
 
 use std::cmp::Ordering;
 
+use gocompat::quantity;
 use serde_json::{Map, Value};
 
 use crate::contract::container::INJECTED;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::quantity;
 
 /// Returns the warnings about a pod with a sidecar.
 pub(super) fn warnings(pod: &Value) -> Vec<String> {

@@ -4,12 +4,12 @@
 
 use std::fmt;
 
+use gocompat::parse_bool;
 use serde_json::Value;
 
 use crate::contract::annotation;
 use crate::inject::pod;
 use crate::pod::selector::LabelSelector;
-use crate::redirect::annotations::parse_bool;
 
 /// Releases of Istio with the same rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,6 +7,7 @@ mod restore;
 
 use std::collections::BTreeMap;
 
+use gocompat::parse_bool;
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,6 @@ use crate::inject::gojson;
 use crate::inject::patch::Operation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::typed::Struct;
-use crate::redirect::annotations::parse_bool;
 pub(super) use restore::{renew, restore, rewritten_port};
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";

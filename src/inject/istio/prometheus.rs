@@ -1,13 +1,13 @@
 //! Merged metrics of application and proxy: the proxy's agent serves both on one port, and scrapes the application as
 //! the pod's own Prometheus annotations specify.
 
+use gocompat::parse_bool;
 use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
 use super::Error;
 use crate::contract::{annotation, port};
 use crate::inject::{gojson, pod};
-use crate::redirect::annotations::parse_bool;
 
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 pub(super) const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";

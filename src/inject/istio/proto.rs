@@ -11,9 +11,8 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use gocompat::duration;
 use serde_json::{Map, Number, Value};
-
-use crate::iptables::duration;
 
 pub(super) use unknown::unknown;
 

@@ -1,10 +1,10 @@
 //! What the container `istio-proxy` of a pod runs, and on which ports.
 
+use gocompat::parse_bool;
 use serde_json::Value;
 
 use crate::contract::{annotation, container, port, proxy_env};
 use crate::inject::pod;
-use crate::redirect::annotations::parse_bool;
 
 /// The program of a pod's sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ mod misplaced;
 
 use std::collections::BTreeMap;
 
+use gocompat::parse_bool;
 use gotemplate::Template;
 use serde_json::Value;
 
@@ -17,7 +18,6 @@ use super::shapes::mesh::PROXY_CONFIG;
 use super::user_volumes;
 use crate::contract::{ambient, annotation};
 use crate::inject::{pod, yaml};
-use crate::redirect::annotations::parse_bool;
 
 /// Functions that read of an annotation map, or of an object with one, what their other arguments name.
 const LOOKUPS: [&str; 11] =

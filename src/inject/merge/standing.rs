@@ -7,13 +7,13 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use gocompat::quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::typed::{Merge, Struct};
 use super::difference::indexed;
 use super::directive::PATCH;
 use crate::inject::pod::NO_MAP;
-use crate::inject::quantity;
 
 /// The members of a container that are taken back field by field. Other structs stand or fall as one, because the API
 /// server adds default values to them.

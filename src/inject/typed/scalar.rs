@@ -1,11 +1,11 @@
 //! Scalars as Go's decoders accept them: sigs.k8s.io/yaml converts numbers and booleans to text if the field is text.
 
+use gocompat::quantity as amount;
 use gotemplate::{general_float, json_number};
 use jiff::Timestamp;
 use serde_json::{Number, Value};
 
 use super::Mismatch;
-use crate::inject::quantity as amount;
 
 /// The length of `2006-01-02T15:04:05`.
 const SECONDS: usize = 19;

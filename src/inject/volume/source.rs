@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use gocompat::quantity;
 use serde_json::Value;
 
 use super::{Invalid, is_outside_of_volume};
-use crate::inject::{pod, quantity};
+use crate::inject::pod;
 
 mod files;
 

@@ -3,13 +3,13 @@
 
 use std::cmp::Ordering;
 
+use gocompat::quantity;
 use gotemplate::{Args, Budget, Functions, Map, Reason, Value, write_json};
 use serde_json::{Map as Object, Value as Json};
 
 use super::map;
 use crate::contract::annotation;
 use crate::inject::gojson;
-use crate::inject::quantity;
 
 const LIMITS: &str = "limits";
 const REQUESTS: &str = "requests";

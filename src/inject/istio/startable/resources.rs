@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 
+use gocompat::quantity;
 use serde_json::{Map, Value};
 
 use super::{Unstartable, fields};
-use crate::inject::{pod, quantity};
+use crate::inject::pod;
 use crate::pod::name::is_key;
 
 /// The resources without a domain that a container may have, beside huge pages.

@@ -27,7 +27,7 @@ pub enum Fault {
     /// `[]`, `[^]`, `[-a]`: a character is missing.
     #[error("incomplete character class")]
     NoCharacter,
-    /// `\` as the last character
+    /// The last character is `\`.
     #[error("backslash without a character after it")]
     Escape,
 }
@@ -164,6 +164,41 @@ impl Reader<'_> {
             Some(']' | '-') => Err(self.fault(position, Fault::NoCharacter)),
             Some('\\') => self.escaped(),
             Some(c) => Ok(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_in_go() {
+        for (pattern, name, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("foo*bar", "foobar", true),
+            ("foo*bar", "fooXYZbar", true),
+            ("foo*bar", "foobaz", false),
+            ("*", "a/b", false),
+            ("a?c", "a/c", false),
+            ("a[/]c", "a/c", true),
+            ("a[^x]c", "a/c", true),
+            ("[^a-c]", "d", true),
+            ("[^a-c]", "b", false),
+            ("[!a]", "!", true),
+            ("[a\\-z]", "-", true),
+            ("\\*", "*", true),
+            ("\\*", "x", false),
+            ("a]", "a]", true),
+            ("ä?", "äö", true),
+            ("*a*b", "xaybzb", true),
+            ("*[/a]*b", "a/b", false),
+        ] {
+            assert_eq!(Glob::parse(pattern).expect(pattern).matches(name), expected, "{pattern} {name}");
+        }
+        for pattern in ["[", "[a", "[]", "[]a]", "[^]", "[-a]", "[a-]", "[a-", "\\", "[\\", "*[", "a["] {
+            assert!(Glob::parse(pattern).is_err(), "{pattern}");
         }
     }
 }

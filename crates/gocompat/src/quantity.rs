@@ -38,7 +38,7 @@ struct Number<'a> {
 }
 
 /// Returns `text` in canonical form, or `None` if it is not a quantity.
-pub(super) fn canonical(text: &str) -> Option<String> {
+pub fn canonical(text: &str) -> Option<String> {
     let (number, suffix) = split(text)?;
     let unit = unit(suffix)?;
     if number.is_canonical(unit) {
@@ -54,32 +54,32 @@ pub(super) fn canonical(text: &str) -> Option<String> {
 }
 
 /// Whether `text` is a quantity: a number with an optional SI, binary or exponent suffix.
-pub(super) fn is_quantity(text: &str) -> bool {
+pub fn is_quantity(text: &str) -> bool {
     canonical(text).is_some()
 }
 
-/// Returns a quantity as text, which JSON may spell as a number.
-pub(super) fn text(quantity: &Value) -> String {
+/// Returns the text of a quantity in a document, where it is a string or a number.
+pub fn text(quantity: &Value) -> String {
     quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned)
 }
 
 /// Compares two quantities. Returns `None` if one of them is no quantity, is negative, or is too large for a comparison.
-pub(super) fn compare(one: &str, other: &str) -> Option<Ordering> {
+pub fn compare(one: &str, other: &str) -> Option<Ordering> {
     Some(nanos(one)?.cmp(&nanos(other)?))
 }
 
 /// Whether `text` is a quantity below 0.
-pub(super) fn is_negative(text: &str) -> bool {
+pub fn is_negative(text: &str) -> bool {
     canonical(text).is_some_and(|text| text.starts_with('-') && text.contains(|c: char| ('1'..='9').contains(&c)))
 }
 
-/// Whether `text` is a whole number, or a quantity that [`compare`] does not compare.
-pub(super) fn is_whole(text: &str) -> bool {
+/// Whether `text` is a whole number. Text that [`compare`] does not compare counts as one.
+pub fn is_whole(text: &str) -> bool {
     nanos(text).is_none_or(|nanos| nanos.is_multiple_of(10_u128.pow(NANO.unsigned_abs())))
 }
 
 /// Returns a quantity in units of 10^-9, rounded up; `None` if it is no quantity, is negative, or is too large.
-pub(super) fn nanos(text: &str) -> Option<u128> {
+pub fn nanos(text: &str) -> Option<u128> {
     let (number, suffix) = split(text)?;
     let (magnitude, scale) = (number.digits().filter(|_| !number.negative)?, number.scale()?);
     let (magnitude, exponent) = match unit(suffix)? {

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-/// Parses numbers with units such as `300ms`, `1.5h`, `1m30s`, or `0`. Refuses negative durations.
-pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
+/// Parses numbers with units such as `300ms`, `1.5h`, `1m30s`, or `0`.
+///
+/// # Errors
+/// The text has another form, or is a negative duration; the error says which form is expected.
+pub fn parse(text: &str) -> Result<Duration, &'static str> {
     const FORM: &str = "not a duration such as 300ms, 5s or 1m30s";
     if text == "0" {
         return Ok(Duration::ZERO);

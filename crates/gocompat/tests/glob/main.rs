@@ -1,4 +1,4 @@
-//! Compares the matching of Dapr's account patterns with Go's `path.Match`, on random patterns and names.
+//! Compares the matching of name patterns with Go's `path.Match`, on random patterns and names.
 //!
 //! A Go program that the test builds calls `path.Match`; without Go the trial is ignored.
 
@@ -10,14 +10,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
-use istio_cni::inject::dapr::Glob;
+use gocompat::glob::Glob;
 use libtest_mimic::{Arguments, Failed};
 use proptest::prelude::{Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 use test_support::{go, tier};
 
-const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gomatch");
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gomatch");
 
 fn main() {
     let args = Arguments::from_args();
@@ -85,7 +85,7 @@ fn globs() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let go = Mutex::new(Go::start(directory.path()).map_err(|error| format!("{error:#}"))?);
     let fail = |error: String| TestCaseError::fail(error);
-    let kept = FileFailurePersistence::Direct(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/dapr.txt"));
+    let kept = FileFailurePersistence::Direct(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/glob.txt"));
     let config = Config { cases: 20_000, failure_persistence: Some(Box::new(kept)), ..Config::default() };
     let mut runner = TestRunner::new(config);
     let compare = |(pattern, name): (String, String)| {

@@ -24,6 +24,9 @@ pub mod token;
 mod verdicts;
 mod watch;
 
+use crate::diagnostics::LogScope;
+use crate::serve::log::AGENT_SCOPE;
+
 pub use cache::{Cache, Change, Lookup, Store};
 pub use handlers::Handlers;
 pub use handover::{Abandoned, Handover, until_abandoned};
@@ -33,3 +36,6 @@ pub use response::{DIRECTORIES, Sources};
 pub use sockets::{Names, Sockets, serve};
 pub use verdicts::{Added, NoBackend, Problem, Verdicts};
 pub use watch::watch;
+
+/// The scope of log lines.
+pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), AGENT_SCOPE);

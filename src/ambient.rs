@@ -6,3 +6,8 @@
 pub mod enablement;
 #[cfg(feature = "daemons")]
 pub mod zds;
+
+use crate::diagnostics::LogScope;
+
+/// The scope of log lines.
+pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "ambient");

@@ -28,7 +28,8 @@ mod uninstall;
 use std::io;
 use std::path::PathBuf;
 
-use crate::diagnostics::Documented;
+use crate::diagnostics::{Documented, LogScope};
+use crate::serve::log::AGENT_SCOPE;
 use crate::{install, repair};
 
 pub use flags::Flags;
@@ -37,6 +38,9 @@ pub use run::run;
 pub use scheduling::selects;
 pub use settings::Settings;
 pub use uninstall::uninstall;
+
+/// The scope of log lines: that of the node agent.
+pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), AGENT_SCOPE);
 
 /// The daemon or `install-cni uninstall` failed.
 #[derive(Debug, thiserror::Error)]

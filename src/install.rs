@@ -31,6 +31,8 @@ mod status;
 mod temporary;
 mod throttle;
 
+use crate::diagnostics::LogScope;
+
 pub use directories::{Directories, Place, Relocation};
 pub use flags::Flags;
 pub use identity::{Identity, Issued, NoAccount, Token};
@@ -46,3 +48,6 @@ pub use server::Resolver;
 pub use settings::Settings;
 pub use sources::Sources;
 pub use status::{Installation, Status, directories_of};
+
+/// The scope of log lines.
+pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "install");

@@ -27,6 +27,8 @@ mod source;
 mod step;
 mod tracker;
 
+use crate::diagnostics::LogScope;
+
 pub use broken::{Broken, Evidence, NotBroken, Owner, detect};
 pub use decide::{Acted, Action, Decision, History, Reason, decide};
 pub use flags::Flags;
@@ -37,3 +39,6 @@ pub use run::{follow, run};
 pub use selector::{Error as SelectorError, Selector};
 pub use settings::{Error as SettingsError, Mode, Settings, Symptom, Validation};
 pub use source::{Source, source};
+
+/// The scope of log lines.
+pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "repair");

@@ -20,3 +20,8 @@ pub mod shutdown;
 pub mod signals;
 pub mod tls;
 pub mod watch;
+
+use crate::diagnostics::LogScope;
+
+/// The scope of log lines: that of the node agent.
+pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), log::AGENT_SCOPE);

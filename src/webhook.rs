@@ -33,6 +33,8 @@ mod warnings;
 
 pub mod flags;
 
+use crate::diagnostics::LogScope;
+
 pub use bundle::Selection;
 pub use certificates::Certificates;
 pub use cluster_state::{ClusterState, Native, is_native, watch as watch_cluster_state};
@@ -49,3 +51,6 @@ pub use report::StatusPage;
 pub use review::{AdmissionOutcome, Profile, Review, Verdict};
 pub use server::{Error, Settings, run};
 pub use store::CertificateStore;
+
+/// The scope of log lines.
+pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "webhook");

@@ -8,11 +8,21 @@ use std::{env, io};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
-use istio_cni::check;
 use istio_cni::daemon::{self, Check, Command, Output, Program, Uninstall};
-use istio_cni::diagnostics::Documented;
 use istio_cni::diagnostics::terminal::Style;
+use istio_cni::diagnostics::{Documented, LogScope};
 use istio_cni::serve::log::{self, Log};
+use istio_cni::{agent, check, install, repair, serve};
+
+/// The scopes of the program's modules.
+const LOG_SCOPES: [LogScope; 6] = [
+    LogScope::new(module_path!(), "default"),
+    agent::LOG_SCOPE,
+    daemon::LOG_SCOPE,
+    install::LOG_SCOPE,
+    repair::LOG_SCOPE,
+    serve::LOG_SCOPE,
+];
 
 fn main() -> ExitCode {
     let Program { command, daemon } = Program::parse();
@@ -65,5 +75,5 @@ fn check(flags: Check) -> ExitCode {
 /// Starts the log. Later errors could not be reported without a log, so if it cannot be started, the program exits as
 /// it does for invalid arguments.
 fn start_log(flags: &log::Flags) -> Log {
-    Log::start(flags).unwrap_or_else(|error| Program::command().error(ErrorKind::Io, error).exit())
+    Log::start(flags, &LOG_SCOPES).unwrap_or_else(|error| Program::command().error(ErrorKind::Io, error).exit())
 }

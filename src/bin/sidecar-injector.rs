@@ -7,14 +7,19 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use istio_cni::repair;
+use istio_cni::diagnostics::LogScope;
 use istio_cni::serve::health::Readiness;
 use istio_cni::serve::log::Log;
 use istio_cni::serve::{listen, signals};
 use istio_cni::webhook::{
     ClusterState, Flags, Native, Program, Route, Settings, dapr, istio, run, watch_cluster_state,
 };
+use istio_cni::{repair, serve, webhook};
 use prometheus_client::registry::Registry;
+
+/// The scopes of the program's modules.
+const LOG_SCOPES: [LogScope; 4] =
+    [LogScope::new(module_path!(), "default"), serve::LOG_SCOPE, repair::LOG_SCOPE, webhook::LOG_SCOPE];
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -22,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[tokio::main]
 async fn main() -> ExitCode {
     let program = Program::parse();
-    let started = Log::start(&program.log).map_err(anyhow::Error::from);
+    let started = Log::start(&program.log, &LOG_SCOPES).map_err(anyhow::Error::from);
     let ended = match started {
         Ok(_) => serve(&program.webhook, &program.dapr).await.inspect_err(|error| tracing::error!("{error:#}")),
         Err(error) => Err(error),

@@ -1,6 +1,7 @@
 //! Logs `tracing` events and the plugin's lines in Istio's format, with Istio's flags.
 //!
-//! Each binary calls [`Log::start`] once. `agent` passes in the plugin's lines, which have their own times.
+//! Each binary calls [`Log::start`] once, with the scopes of its modules. `agent` passes in the plugin's lines, which have their
+//! own times.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of log lines and the files that they go to")]
 
 mod flags;
@@ -20,7 +21,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
 use super::recent::Recent;
-use crate::diagnostics::{Level, chain};
+use crate::diagnostics::{Level, LogScope, chain};
 
 use levels::level_of;
 
@@ -53,25 +54,32 @@ struct Inner {
     levels: Levels,
     json: bool,
     callers: Vec<String>,
+    scopes: Vec<LogScope>,
     targets: Mutex<Vec<Box<dyn Write + Send>>>,
     errors: Recent<Line>,
 }
 
 impl Log {
     /// Opens the targets and becomes `tracing`'s global subscriber.
-    pub fn start(flags: &Flags) -> Result<Self, Error> {
+    pub fn start(flags: &Flags, scopes: &[LogScope]) -> Result<Self, Error> {
         let targets = flags.log_target.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
-        let log = Self::new(flags, targets);
+        let log = Self::new(flags, scopes, targets);
         let subscriber = Registry::default().with(Events(log.clone()));
         tracing::subscriber::set_global_default(subscriber).map_err(Error::Started)?;
         Ok(log)
     }
 
     /// Creates a log with these targets, without subscribing to `tracing`.
-    pub fn new(flags: &Flags, targets: Vec<Box<dyn Write + Send>>) -> Self {
-        let callers = flags.log_caller.clone();
+    fn new(flags: &Flags, scopes: &[LogScope], targets: Vec<Box<dyn Write + Send>>) -> Self {
+        let (callers, scopes) = (flags.log_caller.clone(), scopes.to_vec());
         let (levels, json, targets) = (flags.levels(), flags.log_as_json, Mutex::new(targets));
-        Self(Arc::new(Inner { levels, json, callers, targets, errors: Recent::new(ERRORS) }))
+        Self(Arc::new(Inner { levels, json, callers, scopes, targets, errors: Recent::new(ERRORS) }))
+    }
+
+    /// Returns an event's scope: that of its module, or the name of a crate without scopes.
+    fn scope<'a>(&self, target: &'a str) -> &'a str {
+        let of_crate = || target.split("::").next().unwrap_or_default();
+        LogScope::of(target, &self.0.scopes).unwrap_or_else(of_crate)
     }
 
     /// Returns the latest errors that were logged, the latest one first.
@@ -111,12 +119,12 @@ struct Events(Log);
 
 impl<S: Subscriber> Layer<S> for Events {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.0.0.levels.allow(scope(metadata.target()), level_of(metadata))
+        self.0.0.levels.allow(self.0.scope(metadata.target()), level_of(metadata))
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        let scope = scope(metadata.target());
+        let scope = self.0.scope(metadata.target());
         let mut fields = Fields::default();
         event.record(&mut fields);
         let Fields { message, mut fields } = fields;
@@ -127,18 +135,6 @@ impl<S: Subscriber> Layer<S> for Events {
         }
         let (level, time) = (level_of(metadata), jiff::Timestamp::now());
         self.0.record(&Record { level, time, scope: scope.to_owned(), message, fields });
-    }
-}
-
-/// Returns an event's scope: this crate's module, the event's own target, or another crate's name.
-fn scope(target: &str) -> &str {
-    let mut path = target.split("::");
-    let (krate, module) = (path.next().unwrap_or_default(), path.next());
-    match (krate, module) {
-        ("istio_cni", Some("agent" | "daemon" | "serve")) => AGENT_SCOPE,
-        ("istio_cni", Some(module)) => module,
-        ("istio_cni" | "install_cni", None) => "default",
-        (krate, _) => krate,
     }
 }
 
@@ -214,7 +210,9 @@ mod tests {
     fn logged(line: &[&str], log_events: impl FnOnce()) -> Vec<Value> {
         let flags = Program::parse_from([&["x", "--log_as_json"], line].concat()).flags;
         let page = Page::default();
-        let log = Log::new(&flags, vec![Box::new(page.clone())]);
+        let scopes = [("program", "default"), ("istio_cni::repair", "repair"), ("istio_cni::daemon", AGENT_SCOPE)];
+        let scopes = scopes.map(|(module, name)| LogScope::new(module, name));
+        let log = Log::new(&flags, &scopes, vec![Box::new(page.clone())]);
         tracing::subscriber::with_default(Registry::default().with(Events(log)), log_events);
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -233,10 +231,10 @@ mod tests {
     fn a_level_applies_only_to_its_scope() {
         let lines = logged(&["--log_output_level=default:error,repair:debug,kube:none"], || {
             tracing::debug!(target: "istio_cni::repair::act", "kept");
-            tracing::debug!(target: "istio_cni::agent", "dropped");
+            tracing::debug!(target: "istio_cni::daemon::run", "dropped");
             tracing::info!(target: "istio_cni::daemon", "kept");
             tracing::error!(target: "kube::client", "dropped");
-            tracing::warn!(target: "istio_cni", "dropped");
+            tracing::warn!(target: "program", "dropped");
         });
         let kept: Vec<_> = lines.iter().map(|line| (line["scope"].as_str(), line["msg"].as_str())).collect();
         assert_eq!(kept, [(Some("repair"), Some("kept")), (Some("cni-agent"), Some("kept"))]);

@@ -12,6 +12,7 @@ mod documents;
 mod explain;
 mod gate;
 mod layers;
+mod log_scopes;
 mod manuals;
 mod paths;
 mod plugin;

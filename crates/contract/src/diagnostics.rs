@@ -1,4 +1,4 @@
-//! Istio's log levels, errors with their causes on one line, and the page that explains an error.
+//! Istio's log levels and scopes, errors with their causes on one line, and the page that explains an error.
 //!
 //! `plugin`, `iptables`, `repair` and the daemons' logs share them. Pure.
 
@@ -38,6 +38,29 @@ impl Level {
 
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == name)
+    }
+}
+
+/// A name by which users select the level of log lines, and the module whose lines have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogScope {
+    module: &'static str,
+    name: &'static str,
+}
+
+impl LogScope {
+    /// The scope `name` of the lines of `module` and of the modules in it. Users write the name in flags, so it stays when the
+    /// module moves.
+    pub const fn new(module: &'static str, name: &'static str) -> Self {
+        Self { module, name }
+    }
+
+    /// Returns the scope of a module among `scopes`: that of the innermost module that contains it and has one.
+    pub fn of(module: &str, scopes: &[Self]) -> Option<&'static str> {
+        let contains = |scope: &&Self| {
+            module.strip_prefix(scope.module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        scopes.iter().filter(contains).max_by_key(|scope| scope.module.len()).map(|scope| scope.name)
     }
 }
 
@@ -164,6 +187,22 @@ mod tests {
         assert_eq!(chain(&error), format!("the outer: {}", std::fmt::Error));
         assert_eq!(causes(&error), std::fmt::Error.to_string());
         assert_eq!(causes(&std::fmt::Error), "");
+    }
+
+    #[test]
+    fn a_module_has_the_scope_of_the_innermost_module_around_it() {
+        let scopes = [LogScope::new("a", "default"), LogScope::new("a::b::c", "inner"), LogScope::new("a::b", "outer")];
+        for (module, expected) in [
+            ("a", Some("default")),
+            ("a::bc", Some("default")),
+            ("a::b", Some("outer")),
+            ("a::b::d", Some("outer")),
+            ("a::b::c::d", Some("inner")),
+            ("ab", None),
+            ("b", None),
+        ] {
+            assert_eq!(LogScope::of(module, &scopes), expected, "{module}");
+        }
     }
 
     #[test]

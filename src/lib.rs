@@ -14,9 +14,8 @@
 
 pub use ::contract;
 pub use ::contract::diagnostics;
+pub use ::{cni, libcni};
 
-pub mod cni;
-pub mod libcni;
 pub mod pod;
 pub mod redirect;
 pub mod rules;

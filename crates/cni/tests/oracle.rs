@@ -5,8 +5,8 @@
 //! and omits an empty `dns` from 1.0.0 on.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use istio_cni::cni::reply::{self, Failure};
-use istio_cni::cni::{Call, Code, Command, Error, NetConf, Version};
+use cni::reply::{self, Failure};
+use cni::{Call, Code, Command, Error, NetConf, Version};
 use rscni_plugin::error::Error as OracleError;
 use rscni_plugin::types::{CNIResultWithVersion, Cmd, ErrorResult, GcAttachment, NetConf as OracleConf};
 use rscni_plugin::version::SpecVersion;

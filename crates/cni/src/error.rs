@@ -3,8 +3,8 @@
 use std::io;
 
 use super::{Command, MAX_STDIN, Version};
-use crate::contract::config_key;
-use crate::diagnostics::Documented;
+use contract::config_key;
+use contract::diagnostics::Documented;
 
 /// Error codes of the CNI specification 1.1.0 (section 5, "Error"), and Istio's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use super::call::is_identifier;
 use super::error::excerpt;
 use super::object::Object;
 use super::{Error, MAX_STDIN, Version};
-use crate::contract::{self, config_key};
-use crate::diagnostics::Level;
+use contract::config_key;
+use contract::diagnostics::Level;
 
 /// Reads a configuration to its end; fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
 pub fn read(from: impl Read) -> Result<Vec<u8>, Error> {

@@ -10,8 +10,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::contract;
-use crate::libcni::json::{Document, Value};
+use crate::json::{Document, Value};
 
 /// The type of the plugin that calls Multus' daemon.
 const SHIM: &str = "multus-shim";

@@ -22,7 +22,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::contract;
 use conflist::{List, without_delegated};
 
 /// libcni's cache on a node, unless the runtime sets another directory.
@@ -182,7 +181,7 @@ fn without_plugin(list: &[u8]) -> Option<Option<Vec<u8>>> {
 }
 
 /// Whether a text holds the plugin's name, wherever.
-pub(crate) fn mentions_plugin(text: &[u8]) -> bool {
+pub fn mentions_plugin(text: &[u8]) -> bool {
     text.windows(contract::PLUGIN_NAME.len()).any(|part| part == contract::PLUGIN_NAME.as_bytes())
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::Invalid;
-use crate::libcni::json::{Document, Kind, MAX_DEPTH, Value};
+use crate::json::{Document, Kind, MAX_DEPTH, Value};
 
 /// The type of a Go struct's field.
 #[derive(Clone, Copy)]
@@ -81,7 +81,7 @@ pub(super) fn fields<'d>(document: &'d Document<'_>) -> Result<BTreeMap<String, 
 /// Decodes a file of one plugin, and its conversion to a list (`ConfListFromConf`), which has two levels more.
 pub(super) fn single(document: &Document<'_>) -> Result<String, Invalid> {
     if document.depth + 2 > MAX_DEPTH {
-        return Err(crate::libcni::json::Error::Depth.into());
+        return Err(crate::json::Error::Depth.into());
     }
     plugin(document.root(), Members::All)?;
     plugin(document.root(), Members::OfMap)

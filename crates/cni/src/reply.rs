@@ -151,7 +151,7 @@ mod tests {
         }
         assert_eq!(
             Removed::parse(br#"{"cni_agent_run_dir":5}"#).unwrap().run_dir.as_os_str(),
-            crate::contract::RUN_DIR
+            contract::RUN_DIR
         );
         assert!(matches!(Removed::parse(b"[]"), Err(Error::Json(_))));
     }

@@ -9,7 +9,6 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::conflist::Single;
 use super::{Members, Naming, without_plugin};
-use crate::contract;
 
 /// The member with the configuration of one plugin.
 const SINGLE: &str = "Conf";

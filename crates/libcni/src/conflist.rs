@@ -9,7 +9,6 @@ mod delegates;
 use std::ops::Range;
 
 use super::json;
-use crate::contract;
 use decode::Members;
 
 pub use delegates::{Delegate, Shim, delegated_network, paths, without_delegated};

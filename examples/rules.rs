@@ -4,10 +4,10 @@
 
 use std::error::Error;
 
-use istio_cni::netfilter::restore;
 use istio_cni::plugin::{Verdict, of_pod};
 use istio_cni::pod::PodFacts;
-use istio_cni::rules::{self, Family};
+use istio_cni::rules;
+use ruleset::{Family, restore};
 
 const POD: &str = r#"{
     "metadata": { "namespace": "shop", "name": "web-0", "annotations": {

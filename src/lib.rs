@@ -12,9 +12,9 @@
 //! A module imports only crates and modules above it in this list. The plugin is built without the modules behind the feature
 //! `daemons`.
 
+pub use ::{cni, libcni};
 pub use ::contract;
 pub use ::contract::diagnostics;
-pub use ::{cni, libcni};
 
 pub mod pod;
 pub mod redirect;

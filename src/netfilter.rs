@@ -17,10 +17,8 @@ mod legacy;
 mod live;
 mod mismatch;
 mod native;
-pub mod nft;
 mod print;
 mod removal;
-pub mod restore;
 mod save;
 mod session;
 mod uapi;
@@ -37,11 +35,12 @@ pub use session::Session;
 
 use std::collections::BTreeSet;
 
+use ruleset::{Family, RuleSet};
+
 use batch::{Batch, Change};
 use image::{Image, TableFamily};
 
 use crate::netlink::{self, Malformed, Refusal};
-use crate::rules::{Family, RuleSet};
 
 /// An implementation through which rules are programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

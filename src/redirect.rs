@@ -7,7 +7,7 @@
 pub mod ambient;
 pub mod annotations;
 mod cidr;
-mod interface;
+mod interfaces;
 #[cfg(feature = "daemons")]
 pub mod origin;
 mod owner;
@@ -15,14 +15,16 @@ mod ports;
 
 #[cfg(feature = "daemons")]
 pub(crate) use cidr::CIDRS;
-pub use cidr::{CidrSelector, fmt_addr, fmt_net, parse_cidrs, parse_loopback};
-pub use interface::Interface;
-pub use owner::{Owner, OwnerGroups};
-pub use ports::{Port, PortSelector};
+pub use cidr::{CidrSelector, parse_cidrs, parse_loopback};
+pub(crate) use interfaces::parse_interface;
+pub use interfaces::parse_interfaces;
+pub use owner::{OwnerGroups, parse_owners};
+pub use ports::{PortSelector, parse_ports};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
+use ruleset::{Interface, Owner, Port};
 
 use crate::contract;
 

@@ -4,17 +4,14 @@
 //! builds the rules of a pod without a sidecar. Rules and order are exactly Istio's.
 
 pub mod ambient;
-mod chains;
 mod dns;
 mod frame;
 mod inbound;
 mod outbound;
 mod parts;
-mod ruleset;
 mod tproxy;
 
-pub use chains::Chains;
-pub use ruleset::{At, Chain, CtStates, DataplaneMode, Families, Family, Match, Proto, Rule, RuleSet, Table, Target};
+use ruleset::{DataplaneMode, RuleSet};
 
 use crate::redirect::{DnsCapture, InterceptionMode, Redirect};
 
@@ -57,14 +54,18 @@ pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
 }
 
 #[cfg(test)]
+mod text;
+
+#[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use ipnet::IpNet;
+    use ruleset::{Chain, Families, Match, Port, Rule, Table, Target};
 
     use super::parts::DNS_PORT;
     use super::*;
-    use crate::redirect::{CidrSelector, OwnerGroups, Port, PortSelector, parse_cidrs};
+    use crate::redirect::{CidrSelector, OwnerGroups, PortSelector, parse_cidrs};
 
     fn base() -> Redirect {
         Redirect { outbound_cidrs: CidrSelector::All, ..Redirect::default() }

@@ -17,7 +17,7 @@ pub use walk::{Effect, Hop, Trace, Verdict, trace};
 
 use std::net::SocketAddr;
 
-use crate::rules::{Family, Proto};
+use ruleset::{Family, Proto};
 
 /// The name of the loopback device.
 const LO: &str = "lo";

@@ -13,9 +13,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
+use ruleset::{Family, Port};
+
 use crate::netns::addresses::HostAddresses;
-use crate::redirect::Port;
-use crate::rules::Family;
 
 /// The parameters of a validation.
 #[derive(Debug, Clone, PartialEq, Eq)]

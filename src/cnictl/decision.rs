@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ruleset::RuleSet;
 use serde_json::Value;
 
 use super::Error;
@@ -12,7 +13,7 @@ use crate::inject::istio::policy;
 use crate::plugin::{self, SkipReason, Verdict};
 use crate::pod::PodFacts;
 use crate::redirect::Redirect;
-use crate::rules::{self, RuleSet};
+use crate::rules;
 
 /// The explanation of a pod.
 pub(super) struct Explained {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ruleset::{Family, RuleSet, Table, restore};
 use serde_json::{Value, json};
 
 use super::decision::{Explained, Injection, Redirection};
@@ -10,8 +11,6 @@ use super::next;
 use super::parameters::{Parameter, mode};
 use super::purpose::phrase;
 use crate::diagnostics::terminal::{Colour, Style, printable};
-use crate::netfilter::restore;
-use crate::rules::{Family, RuleSet, Table};
 
 /// The width of the column of parameters' names, in characters.
 const NAMES: usize = 24;

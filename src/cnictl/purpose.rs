@@ -1,7 +1,6 @@
 //! Describes a rule in a phrase: the traffic that it matches, and the effect on that traffic. Pure.
 
-use crate::redirect::fmt_net;
-use crate::rules::{Chain, CtStates, Match, Proto, Rule, Target};
+use ruleset::{Chain, CtStates, Match, Proto, Rule, Target, fmt_net};
 
 /// Returns the phrase for a rule, such as "TCP to port 3306 is not redirected".
 pub(super) fn phrase(rule: &Rule) -> String {
@@ -67,8 +66,10 @@ fn target(rule: &Rule) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ruleset::Port;
+
     use super::*;
-    use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, Port, PortSelector, Redirect};
+    use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirect};
     use crate::rules::build;
 
     #[test]

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use ruleset::{Proto, restore};
 use serde_json::{Value, json};
 
 use super::decision::{Explained, Redirection};
@@ -16,9 +17,7 @@ use super::{Error, Streams, text};
 use crate::contract::port;
 use crate::converge;
 use crate::diagnostics::terminal::printable;
-use crate::netfilter::restore;
 use crate::netns::{Netns, addresses};
-use crate::rules::Proto;
 use crate::trace::{Connection, Direction, EPHEMERAL_PORT, Effect, Hop, Ruleset, Trace, Verdict, trace};
 
 const EXAMPLES: &str = "Examples:

@@ -1,5 +1,7 @@
 //! Compares a netns with its desired state, and tells redirection that is gone from other differences.
 
+use ruleset::Family;
+
 use super::desired::{Desired, NetnsFacts};
 use super::retry::retry_on_contention;
 use super::view::{self, Comparison, Observation, View};
@@ -7,7 +9,6 @@ use super::{Deviation, Error, Options, deviations, fallbacks};
 use crate::netfilter::{self, Live, Session};
 use crate::netns::loopback_has_ipv6;
 use crate::netns::routes::Entry;
-use crate::rules::Family;
 
 /// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,11 +4,13 @@
 
 use std::net::IpAddr;
 
+use ruleset::Family;
+
 use super::desired::{Desired, NetnsFacts};
 use super::{Error, Options};
 use crate::netfilter::{self, Backend, Difference, Live, Session};
 use crate::netns::addresses;
-use crate::rules::{Built, Family};
+use crate::rules::Built;
 
 /// The state of the calling thread's netns; valid only in that netns.
 #[derive(Debug)]

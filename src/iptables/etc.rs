@@ -9,7 +9,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use crate::redirect::{Owner, OwnerGroups, Redirect};
+use ruleset::Owner;
+
+use crate::redirect::{OwnerGroups, Redirect};
 
 use super::Error;
 

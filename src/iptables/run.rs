@@ -8,10 +8,11 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use ruleset::{nft, restore};
+
 use super::{Action, Error, Etc, Flags, Settings};
 use crate::converge::{self, Change, Cleanup, OnDifference, Options, Outcome};
 use crate::diagnostics::chain;
-use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
 use crate::redirect::Redirect;
 use crate::{contract, rules, validate};

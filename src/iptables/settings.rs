@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gocompat::duration;
+use ruleset::{Interface, Owner, Port};
 
 use super::Error;
 use super::etc::Etc;
@@ -15,8 +16,8 @@ use super::flags::{Flags, parse_bool};
 use crate::contract::{self, iptables_env, proxy_env};
 use crate::netfilter::Forced;
 use crate::redirect::{
-    CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
-    parse_cidrs, parse_loopback,
+    CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interface,
+    parse_loopback, parse_owners, parse_ports,
 };
 use crate::validate::Probe;
 
@@ -111,7 +112,7 @@ fn redirect(flags: &Flags, source: &mut Source, etc: &Etc) -> Result<Redirect, E
     let proxy_uids = proxy_uids(flags, source, etc)?;
     let proxy_gids = match source.text(&flags.proxy_gid, &["PROXY_GID"], "") {
         unset if unset.is_empty() => proxy_uids.clone(),
-        text => Owner::parse_list("--proxy-gid", &text)?,
+        text => parse_owners("--proxy-gid", &text)?,
     };
     let ports_exclude = source.text(&flags.istio_local_exclude_ports, &["ISTIO_LOCAL_EXCLUDE_PORTS"], "");
     let outbound = source.text(&flags.istio_outbound_ports, &["ISTIO_OUTBOUND_PORTS"], "");
@@ -136,9 +137,9 @@ fn redirect(flags: &Flags, source: &mut Source, etc: &Etc) -> Result<Redirect, E
             "--istio-inbound-ports",
             &source.text(&flags.istio_inbound_ports, &["ISTIO_INBOUND_PORTS"], ""),
         )?,
-        inbound_ports_exclude: Port::parse_list("--istio-local-exclude-ports", &ports_exclude)?,
-        outbound_ports_include: Port::parse_list("--istio-outbound-ports", &outbound)?,
-        outbound_ports_exclude: Port::parse_list("--istio-local-outbound-ports-exclude", &outbound_exclude)?,
+        inbound_ports_exclude: parse_ports("--istio-local-exclude-ports", &ports_exclude)?,
+        outbound_ports_include: parse_ports("--istio-outbound-ports", &outbound)?,
+        outbound_ports_exclude: parse_ports("--istio-local-outbound-ports-exclude", &outbound_exclude)?,
         outbound_cidrs: CidrSelector::parse(
             "--istio-service-cidr",
             &source.text(&flags.istio_service_cidr, &["ISTIO_SERVICE_CIDR"], ""),
@@ -172,7 +173,7 @@ fn capture_port(flags: &Flags, source: &Source) -> Result<Port, Error> {
 fn proxy_uids(flags: &Flags, source: &Source, etc: &Etc) -> Result<Vec<Owner>, Error> {
     let text = source.text(&flags.proxy_uid, &["PROXY_UID"], "");
     if !text.is_empty() {
-        return Ok(Owner::parse_list("--proxy-uid", &text)?);
+        return Ok(parse_owners("--proxy-uid", &text)?);
     }
     let user = source.text(&None, &[iptables_env::PROXY_USER], contract::container::PROXY);
     Ok(vec![Owner::Id(etc.user(&user).unwrap_or(contract::PROXY_ID))])
@@ -209,11 +210,11 @@ fn owner_groups(source: &Source) -> Result<OwnerGroups, Error> {
 /// Parses interface names; unlike in an annotation, the list may end with a comma.
 fn interfaces_of(key: &str, text: &str) -> Result<Vec<Interface>, Error> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    Ok(names.map(|name| Interface::parse(key, name)).collect::<Result<_, _>>()?)
+    Ok(names.map(|name| parse_interface(key, name)).collect::<Result<_, _>>()?)
 }
 
 fn port(flag: &'static str, text: &str) -> Result<Port, Error> {
-    match Port::parse_list(flag, text)?[..] {
+    match parse_ports(flag, text)?[..] {
         [port] => Ok(port),
         _ => Err(Error::Number { flag, given: text.to_owned(), allowed: "one port" }),
     }

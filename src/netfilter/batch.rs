@@ -5,13 +5,14 @@
 
 use std::fmt;
 
+use ruleset::Port;
+
 use super::expr::{Expr, Set};
 use super::image::{Hook, Rule, TableId, family_header};
 use super::uapi::*;
 use super::wire::{self, SetIds};
 use super::{compat, describe};
 use crate::netlink::{Malformed, Writer, flag};
-use crate::redirect::Port;
 
 /// One change of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Selects the backend from the features of the kernel and the tables that the netns uses.
 
 use nix::errno::Errno;
+use ruleset::Family;
 
 use super::uapi::*;
 use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};
-use crate::rules::Family;
 
 /// The properties of the kernel and the netns that determine the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

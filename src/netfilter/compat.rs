@@ -8,13 +8,12 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use ruleset::{Family, Interface, Match, Owner, Port, Proto, RuleSet, Target};
 
 use super::Unencodable;
 use super::expr::{Base, Expr, Meta, Op, Value, Verdict};
 use super::image::{Body, Chain, Hook, Image, Rule, Table, TableId};
 use super::xt::{self, Id};
-use crate::redirect::{Interface, Owner, Port};
-use crate::rules::{self, Family, Match, Proto, RuleSet, Target};
 
 /// Encodes the tables `mangle`, `nat` and `raw` of both families.
 pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
@@ -38,7 +37,7 @@ pub(super) fn push<'a>(tables: &mut Vec<Table<'a>>, id: TableId, chain: Chain<'a
     }
 }
 
-fn rule(source: &rules::Rule, family: Family) -> Result<Rule<'_>, Unencodable> {
+fn rule(source: &ruleset::Rule, family: Family) -> Result<Rule<'_>, Unencodable> {
     let mut exprs = Vec::with_capacity(2 + 2 * source.matches.len());
     for header in [is_in, is_out, is_protocol, is_source, is_destination] {
         for m in source.matches.iter().filter(|m| header(m)) {
@@ -86,7 +85,7 @@ fn write_header(m: &Match, exprs: &mut Vec<Expr>) {
     }
 }
 
-fn extension(m: &Match, rule: &rules::Rule, exprs: &mut Vec<Expr>) -> Result<(), Unencodable> {
+fn extension(m: &Match, rule: &ruleset::Rule, exprs: &mut Vec<Expr>) -> Result<(), Unencodable> {
     match m {
         Match::DestinationPort { port, negated } => ports(Side::Destination, *port, op(*negated), exprs),
         Match::SourcePort(port) => ports(Side::Source, *port, Op::Equal, exprs),

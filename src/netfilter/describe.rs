@@ -1,9 +1,10 @@
 //! Formats tables, hooks and rules for messages.
 
+use ruleset::{Family, restore};
+
 use super::image::{Body, Hook, Rule, TableFamily, TableId};
 use super::live::{LiveHook, LiveRule};
-use super::{print, restore};
-use crate::rules::Family;
+use super::print;
 
 pub(super) fn table(table: TableId) -> String {
     match table.family {

@@ -7,12 +7,13 @@
 
 use std::borrow::Cow;
 
+use ruleset::At;
+
 use super::batch::{Change, Position};
 use super::describe;
 use super::image::{Chain, Image, Rule, Table, TableId, is_own};
 use super::live::{Live, LiveChain, LiveRule, LiveTable};
 use super::mismatch::{Mismatch, MismatchKind};
-use crate::rules::At;
 
 /// The difference between observed and desired tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -307,9 +308,10 @@ fn middle(rows: usize, columns: usize, equal: impl Fn(usize, usize) -> bool) -> 
 
 #[cfg(test)]
 mod tests {
+    use ruleset::{Match, Target};
+
     use super::*;
     use crate::netfilter::image::Body;
-    use crate::rules::{self, Match, Target};
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -325,7 +327,7 @@ mod tests {
     proptest! {
         #[test]
         fn alignment_keeps_as_much_as_can_be_kept(wanted in vec(0..4_u8, 0..8), live in vec(0..4_u8, 0..8)) {
-            let source = rules::Rule::new(rules::Table::Nat, rules::Chain::Output, [Match::tcp()], Target::Return);
+            let source = ruleset::Rule::new(ruleset::Table::Nat, ruleset::Chain::Output, [Match::tcp()], Target::Return);
             let body = |b: &u8| Body::Saved(b.to_string());
             let rule = |b| Rule { body: body(b), protocol: None, source: &source };
             let image: Vec<_> = wanted.iter().map(rule).collect();

@@ -7,8 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::redirect::Port;
-use crate::rules::Family;
+use ruleset::{Family, Port};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expr {

@@ -1,10 +1,11 @@
-//! The desired content of the kernel's tables: a [`RuleSet`](crate::rules::RuleSet) encoded for a backend.
+//! The desired content of the kernel's tables: a [`RuleSet`](ruleset::RuleSet) encoded for a backend.
 //!
 //! The encoders (`compat`, `native`, `legacy`) create it, `diff` compares it with a dump, `batch` encodes it.
 
+use ruleset::{Family, Proto};
+
 use super::expr::Expr;
 use crate::contract::ambient;
-use crate::rules::{self, Family, Proto};
 
 /// A table's family (`NFPROTO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,17 +96,17 @@ pub(super) const OUTPUT: u32 = 3;
 
 impl Hook {
     /// Returns the hook of a built-in chain; iptables' tables and Istio's nft tables use the same hooks.
-    pub(super) fn of(table: rules::Table, chain: rules::Chain) -> Option<Self> {
+    pub(super) fn of(table: ruleset::Table, chain: ruleset::Chain) -> Option<Self> {
         let number = match chain {
-            rules::Chain::Prerouting => PREROUTING,
-            rules::Chain::Output => OUTPUT,
+            ruleset::Chain::Prerouting => PREROUTING,
+            ruleset::Chain::Output => OUTPUT,
             _ => return None,
         };
         let (kind, priority) = match (table, number) {
-            (rules::Table::Nat, _) => ("nat", -100),
-            (rules::Table::Mangle, OUTPUT) => ("route", -150),
-            (rules::Table::Mangle, _) => ("filter", -150),
-            (rules::Table::Raw, _) => ("filter", -300),
+            (ruleset::Table::Nat, _) => ("nat", -100),
+            (ruleset::Table::Mangle, OUTPUT) => ("route", -150),
+            (ruleset::Table::Mangle, _) => ("filter", -150),
+            (ruleset::Table::Raw, _) => ("filter", -300),
         };
         Some(Self { kind, number, priority })
     }
@@ -147,5 +148,5 @@ pub(super) struct Rule<'a> {
     /// The protocol that the rule matches, which the kernel needs for iptables extensions.
     pub(super) protocol: Option<Proto>,
     /// The rule that `body` encodes.
-    pub(super) source: &'a rules::Rule,
+    pub(super) source: &'a ruleset::Rule,
 }

@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use ruleset::Family;
+
 use super::expr::Expr;
 use super::image::{Body, Chain, Image, PREROUTING, Table, TableFamily, TableId, is_own};
 use super::live::{Live, LiveChain, LiveTable, names_family};
 use super::mismatch::{Mismatch, MismatchKind};
 use super::wire;
-use crate::rules::Family;
 
 /// Returns the interruptions of one family's traffic. `always` has the rules that every setting needs.
 pub(super) fn find(wanted: &Image<'_>, always: &Image<'_>, family: Family, live: &Live) -> Vec<Mismatch> {

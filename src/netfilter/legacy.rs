@@ -7,10 +7,11 @@ mod run;
 
 use std::fmt::Write as _;
 
+use ruleset::{Family, RuleSet, restore};
+
 use super::image::{Body, Chain, Image, Rule, TableFamily, TableId, is_own};
 use super::live::{Live, LiveChain, LiveHook, LiveRule, LiveTable, table_id};
-use super::{Backend, Error, compat, removal, restore};
-use crate::rules::{Family, RuleSet};
+use super::{Backend, Error, compat, removal};
 
 pub(super) use run::{is_installed, is_installed_plainly, tables_in_use};
 

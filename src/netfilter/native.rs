@@ -4,15 +4,13 @@
 use std::borrow::Cow;
 
 use ipnet::IpNet;
+use ruleset::{CtStates, DataplaneMode, Families, Family, Interface, Match, Port, RuleSet, Target, nft};
 
 use super::Unencodable;
 use super::compat::{self, Side, compare, op, push};
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict};
 use super::image::{Body, Chain, Hook, Image, Rule, TableFamily, TableId};
-use super::nft;
 use super::wire::nfproto;
-use crate::redirect::{Interface, Port};
-use crate::rules::{self, CtStates, DataplaneMode, Families, Family, Match, RuleSet, Target};
 
 /// Encodes Istio's native tables in this family, chains in Istio's order. The tables that Istio itself creates have the
 /// family `inet`, in which a rule without an address also applies to IPv6, even if the pod has only IPv4 rules.
@@ -34,7 +32,7 @@ pub(super) fn image(rules: &RuleSet, family: TableFamily) -> Result<Image<'_>, U
     Ok(Image { tables })
 }
 
-fn rule(source: &rules::Rule, family: TableFamily, mode: DataplaneMode) -> Result<Rule<'_>, Unencodable> {
+fn rule(source: &ruleset::Rule, family: TableFamily, mode: DataplaneMode) -> Result<Rule<'_>, Unencodable> {
     // A rule in a table of one family needs no match on the family.
     let family = [Family::V4, Family::V6].into_iter().find(|f| TableFamily::from(*f) == family);
     let mut out = Out { mode, exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family, protocol: None };
@@ -56,7 +54,7 @@ struct Out {
 }
 
 impl Out {
-    fn add(&mut self, m: &Match, rule: &rules::Rule) -> Result<(), Unencodable> {
+    fn add(&mut self, m: &Match, rule: &ruleset::Rule) -> Result<(), Unencodable> {
         match m {
             Match::InInterface(name) => self.interface(Meta::InInterface, name, Op::Equal),
             Match::OutInterface(name) => self.interface(Meta::OutInterface, name, Op::Equal),
@@ -122,7 +120,7 @@ impl Out {
         }
     }
 
-    fn protocol_of(&mut self, rule: &rules::Rule) {
+    fn protocol_of(&mut self, rule: &ruleset::Rule) {
         if let Some(protocol) = rule.protocol() {
             self.protocol(compat::number(protocol));
         }
@@ -152,7 +150,7 @@ impl Out {
     fn state(&mut self, states: CtStates) {
         let bits = match states {
             CtStates::Invalid => {
-                self.protocol(compat::number(rules::Proto::Tcp));
+                self.protocol(compat::number(ruleset::Proto::Tcp));
                 1
             }
             CtStates::RelatedEstablished => 2 | 4,
@@ -162,8 +160,8 @@ impl Out {
 
     /// Appends the target. A counter precedes the verdict; with TPROXY Istio puts the counter after the statements, and
     /// a jump of ambient mode has no counter.
-    fn target(&mut self, rule: &rules::Rule) {
-        let jump = |chain: &rules::Chain| Verdict::Jump(Cow::Borrowed(nft::chain_name(*chain)));
+    fn target(&mut self, rule: &ruleset::Rule) {
+        let jump = |chain: &ruleset::Chain| Verdict::Jump(Cow::Borrowed(nft::chain_name(*chain)));
         if let Target::Tproxy { port, mark } = &rule.target {
             let family = if rule.families == Families::V6 { Family::V6 } else { Family::V4 };
             self.exprs.extend([Expr::Load(Value::port(*port)), Expr::Tproxy(family)]);

@@ -4,8 +4,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ruleset::{Port, fmt_addr};
+
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
-use crate::redirect::{Port, fmt_addr};
 
 pub(super) fn rule(chain: &str, exprs: &[Expr]) -> String {
     let mut printer = Printer::default();

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use ruleset::{Family, nft};
+
 use super::image::{Body, TableFamily};
 use super::live::{Live, LiveChain, LiveRule, LiveTable, names_family};
-use super::{nft, print};
-use crate::rules::Family;
+use super::print;
 
 /// The names of built-in chains by hook (`NF_INET_*`).
 const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];

@@ -4,9 +4,9 @@
 
 use std::borrow::Cow;
 
+use ruleset::{CtStates, Family, Port, Proto};
+
 use super::expr::{Expr, Xt};
-use crate::redirect::Port;
-use crate::rules::{CtStates, Family, Proto};
 
 /// The owner of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use nix::errno::Errno;
+use ruleset::Family;
 
 use super::Error;
 use super::addresses::{IFA_ADDRESS, IFA_LOCAL, own_address};
@@ -15,7 +16,6 @@ use super::rtnl::{Object, Rtnl, find, number};
 use crate::contract::ambient;
 use crate::netlink::{self, Malformed, Writer};
 use crate::redirect::{InterceptionMode, PortSelector, Redirect};
-use crate::rules::Family;
 
 /// Source address of the proxy's inbound connections in an IPv6 pod; unlike 127.0.0.6 it must be assigned to an
 /// interface.

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use gocompat::parse_bool;
+use ruleset::Interface;
 
 use super::annotations::check_length;
-use super::{Error, Interface};
+use super::{Error, parse_interface};
 use crate::contract::ambient::{BYPASS_INBOUND_CAPTURE, DNS_CAPTURE, PROBE_V4, PROBE_V6};
 use crate::contract::annotation::REROUTE_VIRTUAL_INTERFACES;
 
@@ -74,7 +75,7 @@ fn switch(key: &str, text: &str) -> Result<bool, Error> {
 fn interfaces(text: &str) -> Result<Vec<Interface>, Error> {
     check_length(REROUTE_VIRTUAL_INTERFACES, text)?;
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.map(|name| Interface::parse(REROUTE_VIRTUAL_INTERFACES, name)).collect()
+    names.map(|name| parse_interface(REROUTE_VIRTUAL_INTERFACES, name)).collect()
 }
 
 #[cfg(test)]

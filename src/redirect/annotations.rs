@@ -7,10 +7,11 @@ use std::net::Ipv4Addr;
 
 use gocompat::parse_bool;
 use ipnet::Ipv4Net;
+use ruleset::{Owner, Port};
 
 use super::{
-    CidrSelector, DnsCapture, Error, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
-    parse_cidrs, parse_loopback,
+    CidrSelector, DnsCapture, Error, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs,
+    parse_interfaces, parse_loopback, parse_owners, parse_ports,
 };
 use crate::contract::{PROXY_ID, annotation, port, proxy_env};
 use crate::pod::PodFacts;
@@ -61,12 +62,12 @@ pub fn from_pod(facts: &PodFacts) -> Result<Interception, Error> {
         proxy_gids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_group))],
         inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", PortSelector::parse)?,
         inbound_ports_exclude: pod.inbound_ports_exclude()?,
-        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", Port::parse_list)?,
-        outbound_ports_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_PORTS, DEFAULT_EXCLUDED, Port::parse_list)?,
+        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", parse_ports)?,
+        outbound_ports_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_PORTS, DEFAULT_EXCLUDED, parse_ports)?,
         outbound_cidrs: pod.list(annotation::INCLUDE_OUTBOUND_CIDRS, "*", CidrSelector::parse)?,
         outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", parse_cidrs)?,
-        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", Interface::parse_list)?,
-        virtual_interfaces: pod.list(pod.virtual_key(), "", Interface::parse_list)?,
+        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", parse_interfaces)?,
+        virtual_interfaces: pod.list(pod.virtual_key(), "", parse_interfaces)?,
         // The plugin cannot see the pod's /etc/resolv.conf, so it captures all DNS or none.
         dns: if dns { DnsCapture::All } else { DnsCapture::Off },
         dual_stack,
@@ -89,12 +90,12 @@ pub fn check(key: &str, text: &str) -> Result<(), Error> {
         annotation::INTERCEPTION_MODE => mode(text).map(drop),
         annotation::INCLUDE_INBOUND_PORTS => list(key, text, PortSelector::parse).map(drop),
         annotation::EXCLUDE_INBOUND_PORTS | annotation::INCLUDE_OUTBOUND_PORTS | annotation::EXCLUDE_OUTBOUND_PORTS => {
-            list(key, text, Port::parse_list).map(drop)
+            list(key, text, parse_ports).map(drop)
         }
         annotation::INCLUDE_OUTBOUND_CIDRS => list(key, text, CidrSelector::parse).map(drop),
         annotation::EXCLUDE_OUTBOUND_CIDRS => list(key, text, parse_cidrs).map(drop),
         annotation::EXCLUDE_INTERFACES | annotation::KUBEVIRT_INTERFACES | annotation::REROUTE_VIRTUAL_INTERFACES => {
-            list(key, text, Interface::parse_list).map(drop)
+            list(key, text, parse_interfaces).map(drop)
         }
         _ => Ok(()),
     }
@@ -160,7 +161,7 @@ impl<'a> Pod<'a> {
     /// The pod's exclusions, followed by the ports that are always excluded, without duplicates.
     fn inbound_ports_exclude(&self) -> Result<Vec<Port>, Error> {
         let mut ports = Vec::new();
-        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, DEFAULT_EXCLUDED, Port::parse_list)?;
+        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, DEFAULT_EXCLUDED, parse_ports)?;
         for port in given.into_iter().chain(port::NEVER_INBOUND.map(Port)) {
             if !ports.contains(&port) {
                 ports.push(port);
@@ -204,7 +205,7 @@ impl<'a> Pod<'a> {
                 _ => (OwnerGroups::default(), invalid(include, NUMBERS)),
             };
         }
-        match bounded(exclude.0, exclude.1, &ELEMENTS).and_then(|()| Owner::parse_list(exclude.0, exclude.1)) {
+        match bounded(exclude.0, exclude.1, &ELEMENTS).and_then(|()| parse_owners(exclude.0, exclude.1)) {
             Ok(groups) if groups.iter().all(is_id) => (OwnerGroups::AllBut(groups), None),
             Ok(mut groups) => {
                 groups.retain(is_id);

@@ -1,6 +1,4 @@
-//! Address ranges, and the formatting of addresses.
-
-use std::net::{IpAddr, Ipv6Addr};
+//! Address ranges.
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -54,28 +52,6 @@ pub fn parse_loopback(key: &str, text: &str) -> Result<Ipv4Net, Error> {
     net.ok_or_else(|| Error::new(key, text, "a CIDR within 127.0.0.0/8, such as 127.0.0.1/32"))
 }
 
-/// Formats an address as glibc's `inet_ntop` and so iptables do: Rust's own form differs for IPv4-compatible addresses
-/// (`::127.0.0.53`).
-pub fn fmt_addr(addr: IpAddr) -> String {
-    match addr {
-        IpAddr::V6(v6) if is_v4_compatible(v6) => {
-            let [.., a, b, c, d] = v6.octets();
-            format!("::{a}.{b}.{c}.{d}")
-        }
-        other => other.to_string(),
-    }
-}
-
-/// Formats a range as Istio does: address as in [`fmt_addr`] with host bits, and prefix length.
-pub fn fmt_net(net: &IpNet) -> String {
-    format!("{}/{}", fmt_addr(net.addr()), net.prefix_len())
-}
-
-fn is_v4_compatible(v6: Ipv6Addr) -> bool {
-    let s = v6.segments();
-    s[..6].iter().all(|w| *w == 0) && s[6] != 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,27 +100,5 @@ mod tests {
         ] {
             parse_cidrs("key", text).unwrap_err();
         }
-    }
-
-    #[test]
-    fn addresses_are_printed_as_glibc_prints_them() {
-        let expected = [
-            ("::7f00:35", "::127.0.0.53"),
-            ("::ffff:10.0.0.1", "::ffff:10.0.0.1"),
-            ("::1:0", "::0.1.0.0"),
-            ("::6", "::6"),
-            ("::", "::"),
-            ("2001:db8:0:0:1::", "2001:db8:0:0:1::"),
-            ("10.0.0.1", "10.0.0.1"),
-        ];
-        for (text, printed) in expected {
-            assert_eq!(fmt_addr(text.parse().unwrap()), printed);
-        }
-    }
-
-    #[test]
-    fn ranges_keep_their_host_bits() {
-        assert_eq!(fmt_net(&"127.0.0.1/8".parse().unwrap()), "127.0.0.1/8");
-        assert_eq!(fmt_net(&"::127.0.0.53/104".parse().unwrap()), "::127.0.0.53/104");
     }
 }

@@ -1,17 +1,8 @@
-//! TCP and UDP ports, and lists of them.
+//! Lists of TCP and UDP ports.
 
-use std::fmt;
+use ruleset::Port;
 
 use super::Error;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Port(pub u16);
-
-impl fmt::Display for Port {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A selection of ports: none, all, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,29 +16,27 @@ pub enum PortSelector {
     List(Vec<Port>),
 }
 
-impl Port {
-    /// Parses a comma-separated list; ignores spaces around elements and empty elements, refuses `*`, and numbers with
-    /// leading zeros, which iptables reads as octal: it programs port 8 for `010`, and refuses `080`.
-    pub fn parse_list(key: &str, text: &str) -> Result<Vec<Self>, Error> {
-        let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
-        parts
-            .map(|p| {
-                let digits = p.bytes().all(|b| b.is_ascii_digit()) && (p == "0" || !p.starts_with('0'));
-                let port = digits.then(|| p.parse().ok()).flatten();
-                port.map(Self).ok_or_else(|| Error::new(key, p, "a comma-separated list of ports from 0 to 65535"))
-            })
-            .collect()
-    }
+/// Parses a comma-separated list; ignores spaces around elements and empty elements, refuses `*`, and numbers with
+/// leading zeros, which iptables reads as octal: it programs port 8 for `010`, and refuses `080`.
+pub fn parse_ports(key: &str, text: &str) -> Result<Vec<Port>, Error> {
+    let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
+    parts
+        .map(|p| {
+            let digits = p.bytes().all(|b| b.is_ascii_digit()) && (p == "0" || !p.starts_with('0'));
+            let port = digits.then(|| p.parse().ok()).flatten();
+            port.map(Port).ok_or_else(|| Error::new(key, p, "a comma-separated list of ports from 0 to 65535"))
+        })
+        .collect()
 }
 
 impl PortSelector {
-    /// Parses `*`, an empty string, or a list as in [`Port::parse_list`].
+    /// Parses `*`, an empty string, or a list as in [`parse_ports`].
     pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
         const ALLOWED: &str = "`*` or a comma-separated list of ports from 0 to 65535";
         if text.trim() == "*" {
             return Ok(Self::All);
         }
-        let ports = Port::parse_list(key, text).map_err(|error| Error { allowed: ALLOWED, ..error })?;
+        let ports = parse_ports(key, text).map_err(|error| Error { allowed: ALLOWED, ..error })?;
         Ok(if ports.is_empty() { Self::None } else { Self::List(ports) })
     }
 }

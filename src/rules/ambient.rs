@@ -6,13 +6,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use ruleset::{Chain, DataplaneMode, Family, Interface, Match, Port, Proto, Rule, RuleSet, Table, Target};
 
 use super::parts::{DNS_PORT, per_family};
-use super::ruleset::{Chain, DataplaneMode, Family, Match, Proto, Rule, RuleSet, Table, Target};
 use crate::contract::ambient::{CONN_MARK, MARK_MASK, PROXY_MARK};
 use crate::contract::port;
 use crate::redirect::ambient::AmbientRedirect;
-use crate::redirect::{Interface, Port};
 
 /// Zone of the DNS traffic between ztunnel and its upstream resolvers.
 const ZONE_UPSTREAM: u16 = 1;
@@ -140,8 +139,9 @@ fn host(address: IpAddr) -> IpNet {
 
 #[cfg(test)]
 mod tests {
+    use ruleset::Families;
+
     use super::*;
-    use crate::rules::Families;
 
     fn rules(redirect: &AmbientRedirect) -> Vec<Rule> {
         build(redirect, true).rules
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_redirection_spares_ztunnel_or_a_virtual_machine() {
-        let nic = vec![Interface::parse("test", "tap0").unwrap()];
+        let nic = vec![Interface::new("tap0").unwrap()];
         let all = rules(&AmbientRedirect { virtual_interfaces: nic, ..on() });
         let redirections = all.iter().filter(|r| matches!(r.target, Target::RedirectTo(_)));
         let mut count = 0;

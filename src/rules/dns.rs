@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use ruleset::{Chain, Families, Match, Port, Proto, Rule, Table, Target};
 
 use super::parts::{DNS_PORT, proxy_owners};
-use super::ruleset::{Chain, Families, Match, Proto, Rule, Table, Target};
 use crate::contract;
-use crate::redirect::{DnsCapture, Port, Redirect};
+use crate::redirect::{DnsCapture, Redirect};
 
 /// Zone of the traffic between the agent and its upstream resolvers.
 const ZONE_UPSTREAM: u16 = 1;

@@ -2,7 +2,8 @@
 //!
 //! They precede all others, because the first matching rule of a chain applies.
 
-use super::ruleset::{At, Chain, CtStates, Match, Rule, Table, Target};
+use ruleset::{At, Chain, CtStates, Match, Rule, Table, Target};
+
 use crate::redirect::{InterceptionMode, Redirect};
 
 /// The rules that precede inbound and outbound rules.

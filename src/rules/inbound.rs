@@ -2,8 +2,9 @@
 //!
 //! Redirection uses NAT, or TPROXY, which preserves the client's address and needs the same rules in mangle.
 
-use super::ruleset::{Chain, CtStates, Match, Rule, Table, Target};
-use crate::redirect::{InterceptionMode, Port, PortSelector, Redirect};
+use ruleset::{Chain, CtStates, Match, Port, Rule, Table, Target};
+
+use crate::redirect::{InterceptionMode, PortSelector, Redirect};
 
 /// The rules of inbound interception; none if no port is selected.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {

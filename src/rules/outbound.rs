@@ -2,10 +2,10 @@
 //! UDP is never redirected, except for DNS.
 
 use ipnet::IpNet;
+use ruleset::{At, Chain, Families, Interface, Match, Owner, Proto, Rule, Table, Target};
 
 use super::parts::{DNS_PORT, ProxyOwner, loopback, passthrough, per_family, proxy_owners};
-use super::ruleset::{At, Chain, Families, Match, Proto, Rule, Table, Target};
-use crate::redirect::{CidrSelector, Interface, Owner, OwnerGroups, Redirect};
+use crate::redirect::{CidrSelector, OwnerGroups, Redirect};
 
 fn output(matches: impl Into<Vec<Match>>, target: Target) -> Rule {
     Rule::new(Table::Nat, Chain::IstioOutput, matches, target)

@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ruleset::{Families, Family, Match, Owner, Port, Rule};
 
-use super::ruleset::{Families, Family, Match, Rule};
-use crate::redirect::{Owner, Port, Redirect};
+use crate::redirect::Redirect;
 
 pub(super) const DNS_PORT: Port = Port(53);
 

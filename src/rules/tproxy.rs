@@ -1,10 +1,11 @@
 //! Rules of transparent proxying: marks by which policy routing delivers inbound connections to the local listener, and
 //! the return path of the proxy's own loopback traffic.
 
+use ruleset::{At, Chain, Interface, Match, Rule, Table, Target};
+
 use super::parts::{loopback, passthrough, per_family, proxy_owners};
-use super::ruleset::{At, Chain, Match, Rule, Table, Target};
 use crate::contract;
-use crate::redirect::{Interface, PortSelector, Redirect};
+use crate::redirect::{PortSelector, Redirect};
 
 /// The chains that inbound rules jump to; none if no port is selected.
 pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
+use ruleset::Proto;
 
 use super::error::Error;
 use super::words::Words;
-use crate::rules::Proto;
 
 /// The packet at a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]

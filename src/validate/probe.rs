@@ -15,10 +15,10 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, connect, getsockopt,
     listen, setsockopt, socket, sockopt,
 };
+use ruleset::Family;
 
 use super::report::{FamilyReport, Outcome, Reason};
 use super::{Probe, loopback};
-use crate::rules::Family;
 
 /// Time limit of one attempt, and the pause before the next.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);

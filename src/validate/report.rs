@@ -4,8 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use nix::errno::Errno;
-
-use crate::rules::Family;
+use ruleset::Family;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use istio_cni::netfilter::{nft, restore};
 use istio_cni::redirect::ambient::AmbientRedirect;
 use istio_cni::rules::ambient::build;
-use istio_cni::rules::{Family, RuleSet};
 use libtest_mimic::Failed;
+use ruleset::{Family, RuleSet, nft, restore};
 use serde::Deserialize;
 
 use crate::same;

@@ -1,9 +1,9 @@
 //! Compares rules with the expected input of `iptables-restore` and of nft in the tests of Istio's package `capture`.
 
-use istio_cni::netfilter::{nft, restore};
 use istio_cni::redirect::Redirect;
 use istio_cni::rules;
 use libtest_mimic::Failed;
+use ruleset::{nft, restore};
 
 use crate::same;
 use test_support::cases::configuration;

@@ -11,15 +11,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::netfilter::{nft, restore};
 use istio_cni::pod::{PodFacts, ProxyContainer};
 use istio_cni::redirect::annotations::{self, Interception};
 use istio_cni::redirect::{
-    CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
-    parse_cidrs, parse_loopback,
+    CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
+    parse_loopback, parse_owners, parse_ports,
 };
-use istio_cni::rules::{self, Family, RuleSet};
+use istio_cni::rules;
 use libtest_mimic::Trial;
+use ruleset::{Family, Interface, Owner, Port, RuleSet, nft, restore};
 
 use crate::same;
 
@@ -114,7 +114,7 @@ fn lists() -> Redirect {
 }
 
 fn ports(text: &str) -> Vec<Port> {
-    Port::parse_list("case", text).expect("ports")
+    parse_ports("case", text).expect("ports")
 }
 
 fn cidrs(text: &str) -> Vec<ipnet::IpNet> {
@@ -122,9 +122,9 @@ fn cidrs(text: &str) -> Vec<ipnet::IpNet> {
 }
 
 fn nics(text: &str) -> Vec<Interface> {
-    Interface::parse_list("case", text).expect("interfaces")
+    parse_interfaces("case", text).expect("interfaces")
 }
 
 fn owners(text: &str) -> Vec<Owner> {
-    Owner::parse_list("case", text).expect("ids")
+    parse_owners("case", text).expect("ids")
 }

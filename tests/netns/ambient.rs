@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use istio_cni::converge::{self, Change, Deviation, OnDifference, Options, View};
 use istio_cni::netfilter::Backend;
+use istio_cni::redirect::Redirect;
 use istio_cni::redirect::ambient::AmbientRedirect;
-use istio_cni::redirect::{Interface, Redirect};
-use istio_cni::rules::Family;
 use libtest_mimic::Trial;
+use ruleset::{Family, Interface};
 
 use crate::truth::table::Place::{self, Beyond, FarLoopback, Loopback, Other, Pod, Pod1, Remote};
 use crate::truth::topology::{Server, Topology, configure};
@@ -51,7 +51,7 @@ struct Case {
 
 fn cases() -> Vec<Case> {
     let usual = AmbientRedirect { ipv6: true, dns: true, ..AmbientRedirect::default() };
-    let virtual_interfaces = vec![Interface::parse("case", "eth1").unwrap()];
+    let virtual_interfaces = vec![Interface::new("eth1").unwrap()];
     vec![
         Case { name: "usual", redirect: usual.clone(), rows: usual_rows() },
         Case {
@@ -216,7 +216,7 @@ fn wanted(row: &Row, family: Family) -> Option<String> {
 }
 
 fn everything() -> AmbientRedirect {
-    let virtual_interfaces = vec![Interface::parse("test", "tap0").unwrap()];
+    let virtual_interfaces = vec![Interface::new("tap0").unwrap()];
     AmbientRedirect { ipv6: true, dns: true, virtual_interfaces, ..AmbientRedirect::default() }
 }
 

@@ -3,9 +3,10 @@
 //! miss an error that affects both the text and the rule.
 
 use istio_cni::netfilter::Backend;
-use istio_cni::redirect::{Interface, Owner, Port};
-use istio_cni::rules::{Chain, CtStates, DataplaneMode, Families, Match, Proto, Rule, RuleSet, Table, Target};
 use libtest_mimic::Trial;
+use ruleset::{
+    Chain, CtStates, DataplaneMode, Families, Interface, Match, Owner, Port, Proto, Rule, RuleSet, Table, Target,
+};
 
 use crate::encoder::{assert_same, program, saved};
 use test_support::netns::{self as support, TestNetns};
@@ -65,7 +66,7 @@ fn rule_set((table, chain, _, matches, target): &Line, family: Families) -> Rule
 }
 
 fn nic(name: &str) -> Interface {
-    Interface::parse("by hand", name).unwrap()
+    Interface::new(name).unwrap()
 }
 
 fn net(text: &str) -> ipnet::IpNet {

@@ -2,9 +2,10 @@
 //! of other programs are not changed.
 
 use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome, Session};
-use istio_cni::redirect::{InterceptionMode, Interface, PortSelector, Redirect};
-use istio_cni::rules::{self, RuleSet};
+use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
+use istio_cni::rules;
 use libtest_mimic::Trial;
+use ruleset::{Interface, RuleSet};
 
 use crate::encoder::{CASES, LEGACY, assert_same, case, program, saved, saved_legacy};
 use crate::random;
@@ -91,7 +92,7 @@ fn apply_is_idempotent(backend: Backend, wanted: &RuleSet) {
 
 /// Returns rules with TPROXY, DNS, an excluded and a virtual interface, which use every built-in chain.
 fn everything() -> RuleSet {
-    let nic = |name| vec![Interface::parse("test", name).unwrap()];
+    let nic = |name| vec![Interface::new(name).unwrap()];
     let redirect = Redirect {
         mode: InterceptionMode::Tproxy,
         inbound_ports: PortSelector::All,
@@ -352,7 +353,7 @@ fn probe() {
 
 /// A batch that is larger than the default send buffer of a socket is applied.
 fn many() {
-    let ports = (1..=1500).map(istio_cni::redirect::Port).collect();
+    let ports = (1..=1500).map(ruleset::Port).collect();
     let redirect = Redirect { outbound_ports_exclude: ports, ..Redirect::default() };
     apply_is_idempotent(Backend::IptablesNft, &rules::build(&redirect, true).rules);
 }

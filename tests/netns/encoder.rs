@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
-use istio_cni::netfilter::{self, Backend, Outcome, Session, nft, restore};
+use istio_cni::netfilter::{self, Backend, Outcome, Session};
 use istio_cni::redirect::ambient::AmbientRedirect;
-use istio_cni::redirect::{Interface, Owner, OwnerGroups, Redirect};
-use istio_cni::rules::{self, Family, RuleSet};
+use istio_cni::redirect::{OwnerGroups, Redirect, parse_interfaces};
+use istio_cni::rules;
 use libtest_mimic::Trial;
+use ruleset::{Family, Owner, RuleSet, nft, restore};
 
 use crate::random;
 use test_support::cases::configuration;
@@ -96,7 +97,7 @@ fn numbered(redirect: Redirect) -> Redirect {
 /// Returns two sets of rules for ambient pods: one with all features in both families, and one for a gateway, without
 /// DNS capture, in one family.
 pub(crate) fn ambient_cases() -> [(&'static str, RuleSet); 2] {
-    let virtual_interfaces = Interface::parse_list("case", "net1,k6t-net_1").unwrap();
+    let virtual_interfaces = parse_interfaces("case", "net1,k6t-net_1").unwrap();
     let all = AmbientRedirect { dns: true, virtual_interfaces, ..AmbientRedirect::default() };
     let gateway = AmbientRedirect { inbound: false, ..AmbientRedirect::default() };
     [("ambient", rules::ambient::build(&all, true)), ("ambient-ingress", rules::ambient::build(&gateway, false))]

@@ -1,13 +1,12 @@
 //! Generates random redirections of pods, for comparisons in a real kernel.
 
-use istio_cni::redirect::{
-    CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
-};
-use istio_cni::rules::{self, RuleSet};
+use istio_cni::redirect::{CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
+use istio_cni::rules;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use ruleset::{Interface, Owner, Port, RuleSet};
 
 /// The number of cases, fewer than proptest's default because each case creates and programs namespaces.
 const CASES: u32 = 64;
@@ -87,7 +86,7 @@ fn groups() -> impl Strategy<Value = OwnerGroups> {
 /// Generates names that end with a digit. Other names may be keywords of nft's language, such as `ct` or `lo`, which
 /// the text for nft cannot contain as names. The kernel, to which the rules under test are sent, has no keywords.
 fn nic() -> impl Strategy<Value = Interface> {
-    "[a-z][a-z0-9_.-]{0,13}[0-9]".prop_map(|name| Interface::parse("random", &name).unwrap())
+    "[a-z][a-z0-9_.-]{0,13}[0-9]".prop_map(|name| Interface::new(&name).unwrap())
 }
 
 fn dns() -> impl Strategy<Value = DnsCapture> {

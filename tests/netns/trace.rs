@@ -3,11 +3,12 @@
 
 use std::process::Command;
 
+use istio_cni::converge;
 use istio_cni::netfilter::Backend;
 use istio_cni::netns::Netns;
 use istio_cni::redirect::Redirect;
-use istio_cni::{converge, rules::Family};
 use libtest_mimic::Trial;
+use ruleset::Family;
 use serde_json::{Value, json};
 
 use crate::find::netns;

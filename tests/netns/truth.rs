@@ -9,11 +9,12 @@ pub(crate) mod topology;
 mod traced;
 
 use istio_cni::converge;
-use istio_cni::netfilter::{self, nft, restore};
+use istio_cni::netfilter::{self};
 use istio_cni::netns::routes::Routes;
-use istio_cni::redirect::{Owner, Redirect};
-use istio_cni::rules::{self, Family};
+use istio_cni::redirect::Redirect;
+use istio_cni::rules;
 use libtest_mimic::Trial;
+use ruleset::{Family, Owner, nft, restore};
 
 use table::Case;
 use test_support::netns::{LEGACY_TABLES, NFT_COMPAT, TestNetns, by, families, lacks, trial};

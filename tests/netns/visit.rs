@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use istio_cni::netns::{Error, Netns, addresses, routes};
-use istio_cni::rules::Family;
 use libtest_mimic::Trial;
+use ruleset::Family;
 
 use test_support::netns::{IPV6, TestNetns, trial};
 

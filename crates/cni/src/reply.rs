@@ -149,10 +149,7 @@ mod tests {
         ] {
             assert_eq!(pass(json), expected, "{json}");
         }
-        assert_eq!(
-            Removed::parse(br#"{"cni_agent_run_dir":5}"#).unwrap().run_dir.as_os_str(),
-            contract::RUN_DIR
-        );
+        assert_eq!(Removed::parse(br#"{"cni_agent_run_dir":5}"#).unwrap().run_dir.as_os_str(), contract::RUN_DIR);
         assert!(matches!(Removed::parse(b"[]"), Err(Error::Json(_))));
     }
 

@@ -1,7 +1,8 @@
 //! Tests of encoding and decoding random, damaged and unknown expressions.
 
+use ruleset::Port;
+
 use super::*;
-use crate::redirect::Port;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

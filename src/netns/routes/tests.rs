@@ -1,7 +1,8 @@
 //! Tests of the routes that a pod gets, and of the comparison of routes and rules with those that exist.
 
+use ruleset::Port;
+
 use super::*;
-use crate::redirect::Port;
 
 const ROUTE: MarkRoute = MarkRoute::tproxy(1337, 133);
 const NONE: Routes = Routes { ipv6: false, passthrough: true, marked: None };

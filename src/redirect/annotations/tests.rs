@@ -1,5 +1,7 @@
 //! Tests of the setting that each annotation and variable becomes, and of the values that are refused.
 
+use ruleset::Interface;
+
 use super::*;
 use crate::pod::ProxyContainer;
 

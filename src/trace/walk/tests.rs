@@ -1,7 +1,8 @@
 //! Tests of traversals of small rule sets.
 
+use ruleset::Proto;
+
 use super::*;
-use crate::rules::Proto;
 
 fn outbound(to: &str, uid: u32) -> Connection {
     let source = SocketAddr::new(Ipv4Addr::new(10, 0, 0, 2).into(), 40000);

@@ -5,10 +5,11 @@
 //! that the key is absent.
 
 use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::netfilter::{self, Backend, Live, restore};
+use istio_cni::netfilter::{self, Backend, Live};
 use istio_cni::pod::{PodFacts, ProxyContainer};
 use istio_cni::redirect::annotations::{Interception, from_pod};
-use istio_cni::rules::{self, Family};
+use istio_cni::rules;
+use ruleset::{Family, restore};
 
 const KEYS: [&str; 16] = [
     annotation::INTERCEPTION_MODE,

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use istio_cni::iptables::{Etc, Flags, Settings};
-use istio_cni::netfilter::restore;
-use istio_cni::rules::{self, Family};
+use istio_cni::rules;
+use ruleset::{Family, restore};
 
 use crate::text;
 

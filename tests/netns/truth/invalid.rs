@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use istio_cni::redirect::Redirect;
-use istio_cni::rules::Family;
+use ruleset::Family;
 
 use super::Backend;
 use super::table::Place;

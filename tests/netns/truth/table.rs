@@ -3,10 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use istio_cni::redirect::{
-    CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
-    parse_cidrs,
+    CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
 };
-use istio_cni::rules::Family;
+use ruleset::{Family, Interface, Owner, Port};
 
 /// A configuration with its rows.
 #[derive(Clone)]
@@ -209,7 +208,7 @@ fn ranges(text: &str) -> Vec<ipnet::IpNet> {
 }
 
 fn interfaces(text: &str) -> Vec<Interface> {
-    Interface::parse_list("interfaces", text).unwrap()
+    parse_interfaces("interfaces", text).unwrap()
 }
 
 fn nothing() -> Case {

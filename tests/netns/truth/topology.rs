@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use istio_cni::rules::Family;
+use ruleset::Family;
 
 use super::table::{Place, Row};
 use test_support::DEADLINE;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use istio_cni::converge;
-use istio_cni::rules::{Family, Proto};
 use istio_cni::trace::{Connection, Direction, Ruleset, Verdict, trace};
+use ruleset::{Family, Proto};
 
 use super::table::{Place, Row};
 use super::topology::Topology;

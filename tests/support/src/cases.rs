@@ -4,9 +4,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use istio_cni::redirect::{
-    CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
-    parse_cidrs, parse_loopback,
+    CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
+    parse_loopback, parse_owners, parse_ports,
 };
+use ruleset::{Interface, Owner};
 
 const V4: bool = false;
 const V6: bool = true;
@@ -59,7 +60,7 @@ fn inbound(ports: &str) -> Redirect {
 }
 
 fn outbound(ports: &str) -> Redirect {
-    Redirect { outbound_ports_include: Port::parse_list("case", ports).expect("ports"), ..Redirect::default() }
+    Redirect { outbound_ports_include: parse_ports("case", ports).expect("ports"), ..Redirect::default() }
 }
 
 fn to(cidrs: &str) -> Redirect {
@@ -100,7 +101,7 @@ fn tproxy_dns() -> Redirect {
 
 fn v6_nets() -> Redirect {
     Redirect {
-        inbound_ports_exclude: Port::parse_list("case", "6000,7000,").expect("ports"),
+        inbound_ports_exclude: parse_ports("case", "6000,7000,").expect("ports"),
         virtual_interfaces: nics("eth0,eth1"),
         outbound_cidrs: CidrSelector::List(cidrs("2001:db8::/32")),
         outbound_cidrs_exclude: cidrs("2001:db8::/32"),
@@ -121,9 +122,9 @@ fn cidrs(text: &str) -> Vec<ipnet::IpNet> {
 }
 
 fn nics(text: &str) -> Vec<Interface> {
-    Interface::parse_list("case", text).expect("interfaces")
+    parse_interfaces("case", text).expect("interfaces")
 }
 
 fn groups(text: &str) -> Vec<Owner> {
-    Owner::parse_list("case", text).expect("groups")
+    parse_owners("case", text).expect("groups")
 }

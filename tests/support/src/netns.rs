@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use ruleset::Family;
+
 use crate::tier;
 use istio_cni::converge::{OnDifference, Options};
 use istio_cni::netfilter::{Backend, Forced};
 use istio_cni::netns::Netns;
-use istio_cni::rules::Family;
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ruleset::{At, Chain, Family, Rule, RuleSet, Table};
+use crate::{At, Chain, Family, Rule, RuleSet, Table};
 
 /// The chains that contain rules or are jumped to, with their rules from first to last.
 ///
@@ -20,7 +20,7 @@ impl RuleSet {
     }
 
     /// The rules of at least one of the pod's families in order of application, for a table of both families (nft's
-    /// `inet`). A rule of [`Families::Both`](super::Families::Both) appears once.
+    /// `inet`). A rule of [`Families::Both`](crate::Families::Both) appears once.
     pub fn merged(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|r| r.families.has(Family::V4) || self.ipv6)
     }
@@ -62,11 +62,10 @@ impl At {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redirect::Interface;
-    use crate::rules::{DataplaneMode, Families, Match, Target};
+    use crate::{DataplaneMode, Families, Interface, Match, Target};
 
     fn rule(name: &str, at: At, families: Families) -> Rule {
-        let nic = Interface::parse("test", name).unwrap();
+        let nic = Interface::new(name).unwrap();
         let matches = vec![Match::InInterface(nic)];
         Rule { table: Table::Nat, chain: Chain::Prerouting, at, families, matches, target: Target::Return }
     }

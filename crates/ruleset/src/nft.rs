@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 
 use ipnet::IpNet;
 
-use crate::contract::port;
-use crate::redirect::{Port, fmt_addr, fmt_net};
-use crate::rules::{At, Chain, CtStates, DataplaneMode, Families, Match, Proto, Rule, RuleSet, Table, Target};
+use crate::{At, Chain, CtStates, DataplaneMode, Families, Match, Proto, Rule, RuleSet, Table, Target};
+use crate::{Port, fmt_addr, fmt_net};
+use contract::port;
 
 /// Istio's tables with their chains, in Istio's order.
-pub(super) fn tables(mode: DataplaneMode) -> [(Table, &'static [Chain]); 3] {
+pub fn tables(mode: DataplaneMode) -> [(Table, &'static [Chain]); 3] {
     const AMBIENT: &[Chain] = &[Chain::Prerouting, Chain::Output, Chain::IstioPrert, Chain::IstioOutput];
     match mode {
         DataplaneMode::Sidecar => SIDECAR,
@@ -87,13 +87,13 @@ pub fn table_name(mode: DataplaneMode, table: Table) -> &'static str {
 }
 
 /// Returns the name and the kind of one of Istio's tables.
-pub(super) fn known_table(name: &str) -> Option<(&'static str, Table)> {
+pub fn known_table(name: &str) -> Option<(&'static str, Table)> {
     let all = DataplaneMode::ALL.into_iter().flat_map(|mode| Table::ALL.map(|table| (table_name(mode, table), table)));
     all.into_iter().find(|(known, _)| *known == name)
 }
 
 /// Whether a pod's native tables have a chain of this name.
-pub(super) fn is_of_pod(mode: DataplaneMode, chain: &str) -> bool {
+pub fn is_of_pod(mode: DataplaneMode, chain: &str) -> bool {
     tables(mode).iter().flat_map(|(_, chains)| *chains).any(|known| chain_name(*known) == chain)
 }
 
@@ -151,7 +151,7 @@ fn line(rule: &Rule, mode: DataplaneMode, len: usize) -> String {
 
 /// The order of matches in Istio's native text; in raw, ports precede addresses. In ambient mode's nat, marks and ports
 /// have the rule's order.
-pub(super) fn rank(m: &Match, table: Table, mode: DataplaneMode) -> u8 {
+pub fn rank(m: &Match, table: Table, mode: DataplaneMode) -> u8 {
     match m {
         Match::InInterface(_) | Match::OutInterface(_) | Match::NotOutInterface(_) => 0,
         Match::Protocol(_) | Match::Extension(_) => 1,
@@ -202,7 +202,7 @@ fn match_text(m: &Match, rule: &Rule, mode: DataplaneMode) -> Option<String> {
 
 /// Whether Istio writes the protocol although the port implies it: always, except in DNS rules and in outbound rules
 /// that match only a port; in ambient mode in no rule that matches a port.
-pub(super) fn spells_protocol(rule: &Rule, mode: DataplaneMode) -> bool {
+pub fn spells_protocol(rule: &Rule, mode: DataplaneMode) -> bool {
     if mode == DataplaneMode::Ambient {
         return !rule.has_port();
     }
@@ -240,7 +240,7 @@ fn equal_not(rule: &Rule) -> &'static str {
 }
 
 /// Whether the rule counts packets: all of Istio's except jumps of ambient mode.
-pub(super) fn has_counter(rule: &Rule, mode: DataplaneMode) -> bool {
+pub fn has_counter(rule: &Rule, mode: DataplaneMode) -> bool {
     mode == DataplaneMode::Sidecar || rule.jumps_to().is_none()
 }
 

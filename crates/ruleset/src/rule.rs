@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use crate::redirect::{Interface, Owner, Port};
+use crate::{Interface, Owner, Port};
 
 /// Istio's data plane that rules redirect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,0 +1,20 @@
+//! The rules of a pod as data, and as text of iptables and nft.
+//!
+//! `redirect` builds a [`RuleSet`]; `netfilter` encodes it and compares it with the kernel's rules. Pure: no rule is read or
+//! programmed here. Order and text are exactly Istio's.
+
+mod addresses;
+mod chains;
+mod interface;
+pub mod nft;
+mod owner;
+mod port;
+pub mod restore;
+mod rule;
+
+pub use addresses::{fmt_addr, fmt_net};
+pub use chains::Chains;
+pub use interface::Interface;
+pub use owner::Owner;
+pub use port::Port;
+pub use rule::{At, Chain, CtStates, DataplaneMode, Families, Family, Match, Proto, Rule, RuleSet, Table, Target};

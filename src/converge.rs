@@ -19,7 +19,9 @@ pub use view::{View, saved};
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use crate::netfilter::{self, Backend, Difference, Forced, Live, Mismatch, Plan, Session};
+use contract::IptablesBinary;
+
+use crate::netfilter::{self, Backend, Difference, Live, Mismatch, Plan, Session};
 use crate::netns;
 use crate::netns::routes::Entry;
 use crate::rules;
@@ -34,7 +36,7 @@ pub struct Options {
     /// Use native nftables tables instead of iptables' tables.
     pub native_nftables: bool,
     /// The operator's choice of iptables implementation.
-    pub forced: Option<Forced>,
+    pub forced: Option<IptablesBinary>,
     pub on_difference: OnDifference,
 }
 

@@ -12,13 +12,12 @@
 //! A module imports only crates and modules above it in this list. The plugin is built without the modules behind the feature
 //! `daemons`.
 
-pub use ::{cni, libcni};
+pub use ::{cni, libcni, redirect};
 pub use ::contract;
 pub use ::contract::diagnostics;
+pub use ::redirect::{rules, trace};
 
 pub mod pod;
-pub mod redirect;
-pub mod rules;
 
 pub mod netlink;
 
@@ -59,9 +58,6 @@ pub mod inject;
 
 #[cfg(feature = "daemons")]
 pub mod webhook;
-
-#[cfg(feature = "daemons")]
-pub mod trace;
 
 #[cfg(feature = "daemons")]
 pub mod cnictl;

@@ -25,9 +25,7 @@ mod uapi;
 mod wire;
 mod xt;
 
-pub use choose::{
-    Forced, KernelFacts, Unavailable, candidates, choose, legacy_in_use, legacy_mangle_in_use, presume, probe,
-};
+pub use choose::{KernelFacts, Unavailable, candidates, choose, legacy_in_use, legacy_mangle_in_use, presume, probe};
 pub use diff::Difference;
 pub use live::Live;
 pub use mismatch::{Mismatch, MismatchKind};

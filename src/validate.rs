@@ -11,24 +11,10 @@ pub use report::{FamilyReport, Outcome, Reason, Report};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
-use std::time::Duration;
 
-use ruleset::{Family, Port};
+use ruleset::{Family, Probe};
 
 use crate::netns::addresses::HostAddresses;
-
-/// The parameters of a validation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probe {
-    /// Outbound traffic is redirected to this port.
-    pub proxy_port: Port,
-    /// Inbound traffic is redirected to this port.
-    pub inbound_capture_port: Port,
-    /// The port of the address without listener.
-    pub probe_port: Port,
-    /// Time limit of all attempts together; the first is made in any case.
-    pub timeout: Duration,
-}
 
 /// Returns the families that the pod's rules cover: IPv6 as decided for the rules, IPv4 if the pod has such an address.
 pub fn families(addresses: &[IpAddr], host: HostAddresses) -> Vec<Family> {
@@ -50,20 +36,18 @@ pub fn run(probe: &Probe, families: &[Family]) -> Report {
     })
 }
 
-impl Probe {
-    /// The address without listener. It is the source of the proxy's own inbound connections: packets from it are never
-    /// redirected, and packets of the proxy to it always are.
-    fn target(&self, family: Family) -> SocketAddr {
-        let ip: IpAddr = match family {
-            Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
-            Family::V6 => Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into(),
-        };
-        SocketAddr::new(ip, self.probe_port.0)
-    }
+/// The address without listener. It is the source of the proxy's own inbound connections: packets from it are never
+/// redirected, and packets of the proxy to it always are.
+fn target(probe: &Probe, family: Family) -> SocketAddr {
+    let ip: IpAddr = match family {
+        Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
+        Family::V6 => Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into(),
+    };
+    SocketAddr::new(ip, probe.probe_port.0)
+}
 
-    fn listen(&self, family: Family) -> [SocketAddr; 2] {
-        [self.proxy_port, self.inbound_capture_port].map(|port| SocketAddr::new(loopback(family), port.0))
-    }
+fn listen(probe: &Probe, family: Family) -> [SocketAddr; 2] {
+    [probe.proxy_port, probe.inbound_capture_port].map(|port| SocketAddr::new(loopback(family), port.0))
 }
 
 fn loopback(family: Family) -> IpAddr {

@@ -5,10 +5,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use contract::IptablesBinary;
+
 use super::{Finding, page};
 use crate::converge::{OnDifference, Options, View};
 use crate::diagnostics::chain;
-use crate::netfilter::{self, Backend, Forced, KernelFacts};
+use crate::netfilter::{self, Backend, KernelFacts};
 use crate::netns::{self, Netns};
 use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirect};
 
@@ -126,7 +128,7 @@ fn attempt(feature: Feature, native_nftables: bool) -> Result<Backend, Failure> 
     let is_legacy = feature == Feature::Legacy;
     let options = Options {
         native_nftables: native_nftables && !is_legacy,
-        forced: is_legacy.then_some(Forced::Legacy),
+        forced: is_legacy.then_some(IptablesBinary::Legacy),
         on_difference: OnDifference::Reconcile,
     };
     let program = || View::with_addresses(vec![feature.address()], options).apply(&feature.redirect());

@@ -72,8 +72,8 @@ fn environment(text: &str) -> BTreeMap<String, String> {
 fn backend(conf: &NetConf<'_>) -> &'static str {
     match (conf.settings.native_nftables, conf.settings.iptables_binary) {
         (true, _) => "native tables of nftables",
-        (false, Some(crate::cni::IptablesBinary::Legacy)) => "iptables-legacy",
-        (false, Some(crate::cni::IptablesBinary::Nft)) => "iptables-nft",
+        (false, Some(contract::IptablesBinary::Legacy)) => "iptables-legacy",
+        (false, Some(contract::IptablesBinary::Nft)) => "iptables-nft",
         (false, None) => "chosen by the rules that the network namespace has; usually iptables-nft",
     }
 }

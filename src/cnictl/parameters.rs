@@ -43,7 +43,7 @@ pub(super) fn parameters(
 ) -> Vec<Parameter> {
     let ignored: Vec<&str> = warnings.iter().map(|warning| warning.key.as_str()).collect();
     let parameter = |(name, value)| {
-        let origin = origin(name, facts, &ignored);
+        let origin = origin(name, facts.settings(), &ignored);
         let injector = matches!(origin, Origin::Annotation(key) if annotations[key].is_null());
         Parameter { name, value, source: Source { origin, injector } }
     };

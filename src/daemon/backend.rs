@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::IptablesBinary;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
@@ -14,7 +15,7 @@ use super::Settings;
 use super::report::{Reporter, STALE_FAILURE};
 use crate::agent::{self, NoBackend};
 use crate::converge::{self, OnDifference, Options};
-use crate::netfilter::{Backend, Forced};
+use crate::netfilter::Backend;
 
 /// The [`Readiness`](crate::serve::health::Readiness) part that is not ready while no backend is available.
 const BACKEND: &str = "backend";
@@ -31,7 +32,7 @@ pub(super) fn report(
     let entry = &settings.install.entry;
     let options = Options {
         native_nftables: entry.native_nftables,
-        forced: entry.iptables_binary.as_deref().and_then(Forced::named),
+        forced: entry.iptables_binary.as_deref().and_then(IptablesBinary::named),
         on_difference: OnDifference::Refuse,
     };
     let is_in_pod = !entry.pod_namespace.is_empty();

@@ -1,6 +1,6 @@
 //! One run: parses settings, programs rules, validates them, and prints the results.
 
-#![expect(clippy::disallowed_methods, reason = "writes the file that DRY_RUN_FILE_PATH names")]
+#![expect(clippy::disallowed_methods, reason = "reads files of /etc, and writes the file that DRY_RUN_FILE_PATH names")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,13 +8,14 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use redirect::Redirect;
+use redirect::iptables::{Action, Etc, Flags, Settings};
 use ruleset::{nft, restore};
 
-use super::{Action, Error, Etc, Flags, Settings};
+use super::Error;
 use crate::converge::{self, Change, Cleanup, OnDifference, Options, Outcome};
 use crate::diagnostics::chain;
 use crate::netns::{HostAddresses, addresses};
-use crate::redirect::Redirect;
 use crate::{contract, rules, validate};
 
 /// The inputs and outputs of a run, apart from the netns of its thread.
@@ -69,13 +70,19 @@ fn execute(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<Validation, Error> {
-    let etc = Etc::read(etc);
+    let etc = read_etc(etc);
     let settings = Settings::parse(flags, env, &etc)?;
     for warning in &settings.warnings {
         let _ = writeln!(err, "istio-iptables: warning: {warning}");
     }
     apply_action(&settings, &etc, out, err)?;
     validate_redirection(&settings, out)
+}
+
+/// Reads the files of `dir`, which is `/etc`.
+fn read_etc(dir: &Path) -> Etc {
+    let optional = |name| fs::read_to_string(dir.join(name)).unwrap_or_default();
+    Etc::new(optional("passwd"), optional("group"), fs::read_to_string(dir.join("resolv.conf")))
 }
 
 fn apply_action(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! Selects the backend from the features of the kernel and the tables that the netns uses.
 
+use contract::IptablesBinary;
 use nix::errno::Errno;
 use ruleset::Family;
 
@@ -21,24 +22,6 @@ pub struct KernelFacts {
     /// nf_tables supports the iptables extensions that every rule set needs (`CONFIG_NFT_COMPAT`): owner match and
     /// nat's REDIRECT.
     pub compat: bool,
-}
-
-/// A backend that the user requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forced {
-    Nft,
-    Legacy,
-}
-
-impl Forced {
-    /// Parses a value of `FORCE_IPTABLES_BINARY`; `None` for any other text.
-    pub fn named(text: &str) -> Option<Self> {
-        match text {
-            "legacy" => Some(Self::Legacy),
-            "nft" => Some(Self::Nft),
-            _ => None,
-        }
-    }
 }
 
 /// No usable backend.
@@ -66,7 +49,7 @@ impl Unavailable {
 }
 
 /// Selects the first of the [`candidates`].
-pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Result<Backend, Unavailable> {
+pub fn choose(native: bool, forced: Option<IptablesBinary>, facts: &KernelFacts) -> Result<Backend, Unavailable> {
     candidates(native, forced, facts)?.first().copied().ok_or(Unavailable::All)
 }
 
@@ -74,7 +57,11 @@ pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Resu
 /// Istio's: iptables-legacy if the netns has its tables, iptables-nft, iptables-legacy. Two backends follow that Istio
 /// does not fall back to: native tables, and last the iptables-legacy programs with plain names, which may be of any
 /// age.
-pub fn candidates(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Result<Vec<Backend>, Unavailable> {
+pub fn candidates(
+    native: bool,
+    forced: Option<IptablesBinary>,
+    facts: &KernelFacts,
+) -> Result<Vec<Backend>, Unavailable> {
     let plain = facts.plain_programs.then_some(Backend::IptablesLegacy);
     let legacy = facts.legacy_programs.then_some(Backend::IptablesLegacy);
     let nft = match (facts.nf_tables, facts.compat) {
@@ -85,8 +72,8 @@ pub fn candidates(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> 
     match forced {
         _ if native && facts.nf_tables => return Ok(vec![Backend::NativeNft]),
         _ if native => return Err(Unavailable::NfTables),
-        Some(Forced::Nft) => return nft.map(|nft| vec![nft]),
-        Some(Forced::Legacy) => return legacy.or(plain).map(|l| vec![l]).ok_or(Unavailable::LegacyPrograms),
+        Some(IptablesBinary::Nft) => return nft.map(|nft| vec![nft]),
+        Some(IptablesBinary::Legacy) => return legacy.or(plain).map(|l| vec![l]).ok_or(Unavailable::LegacyPrograms),
         None => {}
     }
     let in_use = legacy.or(plain).filter(|_| facts.legacy_in_use);
@@ -102,11 +89,11 @@ pub fn candidates(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> 
 
 /// Selects the backend of a typical kernel without querying it. If the kernel lacks a feature, [`probe`] and
 /// [`candidates`] give the alternatives.
-pub fn presume(native: bool, forced: Option<Forced>, legacy_in_use: bool) -> Backend {
+pub fn presume(native: bool, forced: Option<IptablesBinary>, legacy_in_use: bool) -> Backend {
     match forced {
         _ if native => Backend::NativeNft,
-        Some(Forced::Nft) => Backend::IptablesNft,
-        Some(Forced::Legacy) => Backend::IptablesLegacy,
+        Some(IptablesBinary::Nft) => Backend::IptablesNft,
+        Some(IptablesBinary::Legacy) => Backend::IptablesLegacy,
         None if legacy_in_use => Backend::IptablesLegacy,
         None => Backend::IptablesNft,
     }
@@ -209,19 +196,19 @@ mod tests {
         assert_eq!(all(KernelFacts { legacy_in_use: true, ..plain }), [IptablesLegacy, NativeFallback]);
         assert_eq!(all(KernelFacts { nf_tables: false, ..plain }), [IptablesLegacy]);
         assert_eq!(all(KernelFacts { plain_programs: false, ..plain }), [NativeFallback]);
-        assert_eq!(candidates(false, Some(Forced::Legacy), &plain), Ok(vec![IptablesLegacy]));
+        assert_eq!(candidates(false, Some(IptablesBinary::Legacy), &plain), Ok(vec![IptablesLegacy]));
     }
 
     #[test]
     fn a_forced_backend_has_no_fallback() {
         let old = KernelFacts { nf_tables: false, compat: false, ..NODE };
-        assert_eq!(choose(false, Some(Forced::Nft), &old), Err(Unavailable::NfTables));
-        assert_eq!(choose(true, Some(Forced::Legacy), &old), Err(Unavailable::NfTables));
-        assert_eq!(choose(false, Some(Forced::Legacy), &old), Ok(Backend::IptablesLegacy));
+        assert_eq!(choose(false, Some(IptablesBinary::Nft), &old), Err(Unavailable::NfTables));
+        assert_eq!(choose(true, Some(IptablesBinary::Legacy), &old), Err(Unavailable::NfTables));
+        assert_eq!(choose(false, Some(IptablesBinary::Legacy), &old), Ok(Backend::IptablesLegacy));
         let compatless = KernelFacts { compat: false, ..NODE };
-        assert_eq!(choose(false, Some(Forced::Nft), &compatless), Err(Unavailable::Compat));
+        assert_eq!(choose(false, Some(IptablesBinary::Nft), &compatless), Err(Unavailable::Compat));
         assert_eq!(choose(true, None, &compatless), Ok(Backend::NativeNft));
         let bare = KernelFacts { legacy_programs: false, ..NODE };
-        assert_eq!(choose(false, Some(Forced::Legacy), &bare), Err(Unavailable::LegacyPrograms));
+        assert_eq!(choose(false, Some(IptablesBinary::Legacy), &bare), Err(Unavailable::LegacyPrograms));
     }
 }

@@ -6,11 +6,10 @@ use std::path::Path;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
-use crate::cni::{self, Command, IptablesBinary, NetConf, Target, reply};
+use crate::cni::{self, Command, NetConf, Target, reply};
 use crate::contract;
 use crate::converge::{self, Checked, Desired, OnDifference, View};
 use crate::diagnostics::{Documented as _, Level};
-use crate::netfilter::Forced;
 use crate::netns::Netns;
 use crate::pod::lookup::{Found, Lookup, LookupBudget};
 use crate::pod::{PodFacts, PodName};
@@ -259,9 +258,6 @@ impl OnSandbox {
 }
 
 fn options(conf: &NetConf<'_>, on_difference: OnDifference) -> converge::Options {
-    let forced = conf.settings.iptables_binary.map(|binary| match binary {
-        IptablesBinary::Legacy => Forced::Legacy,
-        IptablesBinary::Nft => Forced::Nft,
-    });
+    let forced = conf.settings.iptables_binary;
     converge::Options { native_nftables: conf.settings.native_nftables, forced, on_difference }
 }

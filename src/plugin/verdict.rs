@@ -136,7 +136,7 @@ pub fn of_pod(facts: &PodFacts) -> Result<Verdict, redirect::Error> {
     if let Some(reason) = skip_reason(facts) {
         return Ok(Verdict::Skip(reason));
     }
-    Ok(match annotations::from_pod(facts)? {
+    Ok(match annotations::from_pod(facts.settings())? {
         Interception::None => Verdict::Skip(SkipReason::InterceptionNone),
         Interception::Redirect { redirect, warnings } => Verdict::Redirect { redirect, warnings },
     })

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use redirect::PodSettings;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +65,17 @@ pub struct RuntimeHandler {
 }
 
 impl PodFacts {
+    /// The fields that determine the rules.
+    pub fn settings(&self) -> PodSettings<'_> {
+        let proxy = self.proxy.as_ref();
+        PodSettings {
+            annotations: &self.annotations,
+            env: proxy.map(|proxy| &proxy.env),
+            run_as_user: proxy.and_then(|proxy| proxy.run_as_user),
+            run_as_group: proxy.and_then(|proxy| proxy.run_as_group),
+        }
+    }
+
     /// Describes the sandbox in which the pod runs; `None` if rules of the node's kernel reach the pod. The name of the runtime class
     /// decides if the handler is not known.
     pub fn sandbox(&self) -> Option<String> {

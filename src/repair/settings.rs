@@ -3,12 +3,13 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use contract::IptablesBinary;
+
 use super::flags::{Flags, Given};
 use super::selector::{self, Selector};
 use crate::contract;
 use crate::converge::{OnDifference, Options};
 use crate::diagnostics::Documented;
-use crate::netfilter::Forced;
 use crate::netns::find::SearchPaths;
 
 /// The reaction to broken pods.
@@ -221,10 +222,10 @@ fn field_selector(given: &str, node: &str) -> String {
     terms.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
-fn forced(text: &str) -> Result<Option<Forced>, Error> {
+fn forced(text: &str) -> Result<Option<IptablesBinary>, Error> {
     match text {
         "" => Ok(None),
-        text => Forced::named(text).map(Some).ok_or_else(|| Error::Forced(text.to_owned())),
+        text => IptablesBinary::named(text).map(Some).ok_or_else(|| Error::Forced(text.to_owned())),
     }
 }
 

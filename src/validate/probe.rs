@@ -15,10 +15,10 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, connect, getsockopt,
     listen, setsockopt, socket, sockopt,
 };
-use ruleset::Family;
+use ruleset::{Family, Probe};
 
+use super::loopback;
 use super::report::{FamilyReport, Outcome, Reason};
-use super::{Probe, loopback};
 
 /// Time limit of one attempt, and the pause before the next.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
     let deadline = Instant::now() + probe.timeout.min(MAX_TIMEOUT);
     let (mut listeners, mut unopened) = (Vec::new(), Vec::new());
-    for address in probe.listen(family) {
+    for address in super::listen(probe, family) {
         match listener(address) {
             Ok(listener) => listeners.push(listener),
             Err(errno) => unopened.push((address, errno)),
@@ -39,7 +39,7 @@ pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
     if listeners.is_empty() {
         return FamilyReport { family, attempts: 0, unopened, outcome: Outcome::Failed(Reason::NoListener) };
     }
-    let target = probe.target(family);
+    let target = super::target(probe, family);
     let mut attempts = 0;
     loop {
         attempts += 1;

@@ -84,7 +84,7 @@ fn pod(mode: &str) -> Redirect {
     ]);
     let proxy = Some(ProxyContainer { env, ..ProxyContainer::default() });
     let facts = PodFacts { annotations, proxy, ..PodFacts::default() };
-    match annotations::from_pod(&facts).expect("annotations") {
+    match annotations::from_pod(facts.settings()).expect("annotations") {
         Interception::Redirect { redirect, .. } => *redirect,
         Interception::None => Redirect::default(),
     }

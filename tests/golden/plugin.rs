@@ -21,7 +21,7 @@ pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
         return Err(Failed::from(format!("no configuration is known for the case {name:?}")));
     }
     for facts in facts {
-        let Interception::Redirect { redirect, .. } = annotations::from_pod(&facts)? else {
+        let Interception::Redirect { redirect, .. } = annotations::from_pod(facts.settings())? else {
             return Err(Failed::from("no redirection was requested"));
         };
         let text = restore::render(&rules::build(&redirect, false).rules, Family::V4);

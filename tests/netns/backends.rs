@@ -4,8 +4,9 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
+use istio_cni::contract::IptablesBinary;
 use istio_cni::converge::{self, Change, Deviation, OnDifference, Options, View};
-use istio_cni::netfilter::{Backend, Forced};
+use istio_cni::netfilter::Backend;
 use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
@@ -128,7 +129,7 @@ fn others_tables() {
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
     netns.run("iptables-nft", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
     netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
-    let forced = Options { forced: Some(Forced::Nft), ..by(Backend::IptablesNft) };
+    let forced = Options { forced: Some(IptablesBinary::Nft), ..by(Backend::IptablesNft) };
     for (options, backend) in [(by(Backend::NativeNft), Backend::NativeNft), (forced, Backend::IptablesNft)] {
         let netns = &netns;
         let apply = || netns.inside(|| converge::apply(&Redirect::default(), options));

@@ -68,7 +68,7 @@ fn validate(pod: &TestNetns, time: &str) -> (Option<i32>, String) {
 
 /// Returns the differences between the pod's rules and those that the plugin would program.
 fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
-    let redirect = istio_cni::redirect::annotations::from_pod(&facts()).unwrap();
+    let redirect = istio_cni::redirect::annotations::from_pod(facts().settings()).unwrap();
     let istio_cni::redirect::annotations::Interception::Redirect { redirect, .. } = redirect else {
         panic!("no redirection")
     };

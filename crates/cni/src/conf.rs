@@ -5,6 +5,8 @@ use std::fmt;
 use std::io::{BufReader, Read};
 use std::path::PathBuf;
 
+use contract::diagnostics::Level;
+use contract::{IptablesBinary, config_key};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
@@ -13,8 +15,6 @@ use super::call::is_identifier;
 use super::error::excerpt;
 use super::object::Object;
 use super::{Error, MAX_STDIN, Version};
-use contract::config_key;
-use contract::diagnostics::Level;
 
 /// Reads a configuration to its end; fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
 pub fn read(from: impl Read) -> Result<Vec<u8>, Error> {
@@ -76,14 +76,6 @@ pub struct Settings {
     pub iptables_binary: Option<IptablesBinary>,
     /// `refuse_sandboxes`: ADD fails for pods in sandboxes that the rules do not reach.
     pub refuse_sandboxes: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IptablesBinary {
-    /// `iptables-legacy`, over x_tables.
-    Legacy,
-    /// `iptables-nft`, over nf_tables.
-    Nft,
 }
 
 impl<'a> NetConf<'a> {
@@ -149,27 +141,23 @@ impl Settings {
             agent_namespace: namespace.filter(|namespace| !namespace.is_empty()),
             native_nftables: keys.get(config_key::NATIVE_NFTABLES)?.unwrap_or_default(),
             ambient_enabled: keys.get(config_key::AMBIENT_ENABLED)?.unwrap_or_default(),
-            iptables_binary: IptablesBinary::named(
-                &keys.get::<String>(config_key::IPTABLES_BINARY)?.unwrap_or_default(),
-            )?,
+            iptables_binary: iptables_binary(&keys.get::<String>(config_key::IPTABLES_BINARY)?.unwrap_or_default())?,
             refuse_sandboxes: keys.get(config_key::REFUSE_SANDBOXES)?.unwrap_or_default(),
         })
     }
 }
 
-impl IptablesBinary {
-    fn named(text: &str) -> Result<Option<Self>, Error> {
-        match text {
-            "" => Ok(None),
-            "legacy" => Ok(Some(Self::Legacy)),
-            "nft" => Ok(Some(Self::Nft)),
-            other => Err(Error::Value {
-                key: config_key::IPTABLES_BINARY,
-                value: excerpt(other),
-                allowed: "an empty string, legacy or nft",
-            }),
-        }
+/// Parses the required implementation of iptables; an empty string requires none.
+fn iptables_binary(text: &str) -> Result<Option<IptablesBinary>, Error> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    let invalid = || Error::Value {
+        key: config_key::IPTABLES_BINARY,
+        value: excerpt(text),
+        allowed: "an empty string, legacy or nft",
+    };
+    IptablesBinary::named(text).map(Some).ok_or_else(invalid)
 }
 
 /// The configuration's top-level object.

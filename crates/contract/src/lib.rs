@@ -16,6 +16,26 @@ macro_rules! documented {
     };
 }
 
+/// The implementation of iptables that `FORCE_IPTABLES_BINARY` and the chain's entry require.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IptablesBinary {
+    /// `iptables-legacy`, over x_tables.
+    Legacy,
+    /// `iptables-nft`, over nf_tables.
+    Nft,
+}
+
+impl IptablesBinary {
+    /// Returns the implementation of this name; `None` for any other text.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "legacy" => Some(Self::Legacy),
+            "nft" => Some(Self::Nft),
+            _ => None,
+        }
+    }
+}
+
 /// Annotations and labels that pods carry (Istio's `annotation` package).
 pub mod annotation {
     documented! {

@@ -9,6 +9,7 @@ mod interface;
 pub mod nft;
 mod owner;
 mod port;
+mod probe;
 pub mod restore;
 mod rule;
 
@@ -17,4 +18,5 @@ pub use chains::Chains;
 pub use interface::Interface;
 pub use owner::Owner;
 pub use port::Port;
+pub use probe::Probe;
 pub use rule::{At, Chain, CtStates, DataplaneMode, Families, Family, Match, Proto, Rule, RuleSet, Table, Target};

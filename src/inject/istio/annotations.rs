@@ -6,6 +6,7 @@ mod injected;
 
 use gocompat::quantity::is_quantity;
 use gotemplate::{Budget, Exceeded};
+use redirect::CIDRS;
 use serde_json::Value;
 
 use super::{Error, log_levels, user_volumes};
@@ -13,7 +14,6 @@ use crate::contract::annotation;
 use crate::inject::image;
 use crate::inject::pod;
 use crate::pod::name::is_subdomain;
-use crate::redirect::{CIDRS, annotations as redirect};
 pub(super) use injected::{check_injected, check_skipped};
 
 type Check = fn(&str) -> Result<(), &'static str>;
@@ -136,7 +136,7 @@ pub(super) fn check(pod: &Value) -> Result<(), Error> {
 /// Checks an annotation that the plugin reads, with the plugin's own parser. Templates splice such a value into YAML, so
 /// a line break, which the parser ignores around an element, is refused first.
 fn traffic(name: &str, value: &str) -> Result<(), &'static str> {
-    redirect::check(name, value).map_err(|error| error.allowed)?;
+    redirect::annotations::check(name, value).map_err(|error| error.allowed)?;
     printable(value)
 }
 
@@ -195,11 +195,11 @@ fn no_control(value: &str, allowed: &'static str, except: &str) -> Result<(), &'
 mod tests {
     use std::collections::BTreeMap;
 
+    use redirect::annotations::from_pod;
     use serde_json::json;
 
     use super::*;
     use crate::pod::PodFacts;
-    use crate::redirect::annotations::from_pod;
 
     #[test]
     fn an_invalid_annotation_is_refused_with_its_valid_values() {
@@ -257,7 +257,7 @@ mod tests {
         for (name, element, longest) in lists {
             let list = |count: usize| vec![element; count].join(",");
             let annotations: BTreeMap<_, _> = [(name.to_owned(), list(longest + 1))].into();
-            let plugin = from_pod(&PodFacts { annotations, ..PodFacts::default() }).unwrap_err();
+            let plugin = from_pod(PodFacts { annotations, ..PodFacts::default() }.settings()).unwrap_err();
             let pod = |count| json!({"metadata": {"annotations": {name: list(count)}}});
             let Err(Error::Annotation { allowed, .. }) = check(&pod(longest + 1)) else { panic!("{name} is accepted") };
             assert_eq!(allowed, plugin.allowed, "{name}");

@@ -46,7 +46,7 @@ fn pod(input: &[u8]) -> PodFacts {
 
 /// Checks the properties for one input.
 pub fn property(input: &[u8]) {
-    let redirect = match from_pod(&pod(input)) {
+    let redirect = match from_pod(pod(input).settings()) {
         Err(error) => return assert!(error.to_string().len() < 2000, "{error}"),
         Ok(Interception::None) => return,
         Ok(Interception::Redirect { redirect, .. }) => redirect,

@@ -6,18 +6,18 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::io::ErrorKind;
 use std::sync::LazyLock;
 
-use istio_cni::iptables::{Etc, Flags, Settings};
 use istio_cni::rules;
+use redirect::iptables::{Etc, Flags, Settings};
 use ruleset::{Family, restore};
 
 use crate::text;
 
 type Env = BTreeMap<String, String>;
 
-static ETC: LazyLock<Etc> = LazyLock::new(|| Etc::read(Path::new("/nonexistent")));
+static ETC: LazyLock<Etc> = LazyLock::new(|| Etc::new(String::new(), String::new(), Err(ErrorKind::NotFound.into())));
 
 fn check_rules(settings: &Settings) {
     let rules = rules::build(&settings.redirect, true).rules;

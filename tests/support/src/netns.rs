@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use istio_cni::contract::IptablesBinary;
 use ruleset::Family;
 
 use crate::tier;
 use istio_cni::converge::{OnDifference, Options};
-use istio_cni::netfilter::{Backend, Forced};
+use istio_cni::netfilter::Backend;
 use istio_cni::netns::Netns;
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
@@ -126,7 +127,7 @@ impl Drop for Users {
 
 /// Options for `converge` that select a backend.
 pub fn by(backend: Backend) -> Options {
-    let forced = (backend == Backend::IptablesLegacy).then_some(Forced::Legacy);
+    let forced = (backend == Backend::IptablesLegacy).then_some(IptablesBinary::Legacy);
     Options { native_nftables: backend == Backend::NativeNft, forced, on_difference: OnDifference::Refuse }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::error::ErrorKind;
+use redirect::iptables::{Etc, Flags, Settings};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -10,10 +11,8 @@ use crate::contract::container;
 use crate::inject::istio::policy::{self, Reason};
 use crate::inject::istio::{Error, log_levels};
 use crate::inject::pod::{self, INIT_CONTAINERS};
-use crate::iptables::{Etc, Flags, Settings};
 use crate::plugin::{self, SkipReason, Verdict};
 use crate::pod::ApiPod;
-use crate::redirect::annotations as redirect;
 
 /// The argument by which `istio-iptables` checks rules that the plugin has programmed.
 const VALIDATE: &str = "--run-validation";
@@ -26,7 +25,7 @@ const VALIDATE: &str = "--run-validation";
 /// An annotation or an argument is invalid, or the plugin skips a pod with a validation.
 pub(in crate::inject::istio) fn check_injected(pod: &Value) -> Result<(), Error> {
     for (name, value) in pod::map(pod::metadata(pod), "annotations") {
-        redirect::check(name, value.as_str().unwrap_or_default())
+        redirect::annotations::check(name, value.as_str().unwrap_or_default())
             .map_err(|error| Error::Unredirectable(error.to_string()))?;
     }
     log_levels::check(pod).map_err(Error::Unredirectable)?;

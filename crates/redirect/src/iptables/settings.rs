@@ -7,19 +7,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use contract::{IptablesBinary, iptables_env, proxy_env};
 use gocompat::duration;
-use ruleset::{Interface, Owner, Port};
+use ruleset::{Interface, Owner, Port, Probe};
 
 use super::Error;
 use super::etc::Etc;
 use super::flags::{Flags, parse_bool};
-use crate::contract::{self, iptables_env, proxy_env};
-use crate::netfilter::Forced;
-use crate::redirect::{
+use crate::{
     CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interface,
     parse_loopback, parse_owners, parse_ports,
 };
-use crate::validate::Probe;
 
 /// The settings of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +30,7 @@ pub struct Settings {
     /// Use native nftables tables instead of iptables' tables.
     pub native_nftables: bool,
     /// The required iptables implementation; without one it is detected.
-    pub forced: Option<Forced>,
+    pub forced: Option<IptablesBinary>,
     /// Variables that were ignored.
     pub warnings: Vec<String>,
 }
@@ -69,13 +67,11 @@ impl Settings {
     }
 }
 
-fn forced(text: &str) -> Result<Option<Forced>, Error> {
-    match text {
-        "" => Ok(None),
-        "legacy" => Ok(Some(Forced::Legacy)),
-        "nft" => Ok(Some(Forced::Nft)),
-        other => Err(Error::Flavour { given: other.to_owned() }),
+fn forced(text: &str) -> Result<Option<IptablesBinary>, Error> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    IptablesBinary::named(text).map(Some).ok_or_else(|| Error::Flavour { given: text.to_owned() })
 }
 
 fn action(flags: &Flags, source: &mut Source) -> Action {

@@ -7,8 +7,7 @@ use ipnet::IpNet;
 use ruleset::{Chain, Families, Match, Port, Proto, Rule, Table, Target};
 
 use super::parts::{DNS_PORT, proxy_owners};
-use crate::contract;
-use crate::redirect::{DnsCapture, Redirect};
+use crate::{DnsCapture, Redirect};
 
 /// Zone of the traffic between the agent and its upstream resolvers.
 const ZONE_UPSTREAM: u16 = 1;

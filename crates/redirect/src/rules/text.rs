@@ -1,5 +1,6 @@
 //! Rules of random settings as text: a value never becomes more than one word.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use contract::annotation;
@@ -10,9 +11,8 @@ use ruleset::restore::{dry_run, istio_form, render, save_form};
 use ruleset::{At, DataplaneMode, Family, Match, Target, nft};
 
 use super::build;
-use crate::pod::PodFacts;
-use crate::redirect::annotations::{Interception, from_pod};
-use crate::redirect::{DnsCapture, Redirect};
+use crate::annotations::{Interception, from_pod};
+use crate::{DnsCapture, PodSettings, Redirect};
 
 /// Generates annotations with valid lists or with noise; noise that passes the parsers becomes part of a rule.
 fn annotated() -> impl Strategy<Value = (String, String)> {
@@ -42,9 +42,8 @@ fn annotated() -> impl Strategy<Value = (String, String)> {
     .prop_map(|(key, value)| (key.to_owned(), value))
 }
 
-fn facts() -> impl Strategy<Value = PodFacts> {
-    vec(annotated(), 0..6)
-        .prop_map(|pairs| PodFacts { annotations: pairs.into_iter().collect(), ..PodFacts::default() })
+fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
+    vec(annotated(), 0..6).prop_map(|pairs| pairs.into_iter().collect())
 }
 
 /// Settings of a pod, with some that only the command line has.
@@ -53,14 +52,20 @@ fn redirects() -> impl Strategy<Value = Redirect> {
         v4: v4.into_iter().map(Into::into).collect(),
         v6: v6.into_iter().map(Into::into).collect(),
     });
-    (facts(), dns, any::<bool>(), any::<u32>()).prop_filter_map("refused", |(facts, dns, drop_invalid, mark)| {
-        match from_pod(&facts) {
+    (annotations(), dns, any::<bool>(), any::<u32>()).prop_filter_map(
+        "refused",
+        |(annotations, dns, drop_invalid, mark)| match from_pod(PodSettings {
+            annotations: &annotations,
+            env: None,
+            run_as_user: None,
+            run_as_group: None,
+        }) {
             Ok(Interception::Redirect { redirect, .. }) => {
                 Some(Redirect { dns, drop_invalid, tproxy_mark: mark, ..*redirect })
             }
             _ => None,
-        }
-    })
+        },
+    )
 }
 
 proptest! {

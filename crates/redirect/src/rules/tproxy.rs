@@ -4,8 +4,7 @@
 use ruleset::{At, Chain, Interface, Match, Rule, Table, Target};
 
 use super::parts::{loopback, passthrough, per_family, proxy_owners};
-use crate::contract;
-use crate::redirect::{PortSelector, Redirect};
+use crate::{PortSelector, Redirect};
 
 /// The chains that inbound rules jump to; none if no port is selected.
 pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {

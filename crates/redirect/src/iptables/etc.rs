@@ -1,19 +1,12 @@
-//! Users, groups and resolvers from `/etc`, read as plain files so that no name service is queried.
-//!
-//! [`Etc::read`] reads the files; everything else is pure.
+//! Users, groups and resolvers of `/etc`, read as plain files so that no name service is queried.
 
-#![expect(clippy::disallowed_methods, reason = "owns the reading of /etc/passwd, /etc/group and /etc/resolv.conf")]
-
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 
 use ruleset::Owner;
 
-use crate::redirect::{OwnerGroups, Redirect};
-
 use super::Error;
+use crate::{OwnerGroups, Redirect};
 
 /// The contents of `passwd`, `group` and `resolv.conf`.
 #[derive(Debug)]
@@ -24,19 +17,14 @@ pub struct Etc {
 }
 
 impl Etc {
-    /// Reads the files of `dir`, which is `/etc`. Missing user files are normal in images.
-    pub fn read(dir: &Path) -> Self {
-        let optional = |name| fs::read_to_string(dir.join(name)).unwrap_or_default();
-        Self {
-            passwd: optional("passwd"),
-            group: optional("group"),
-            resolv_conf: fs::read_to_string(dir.join("resolv.conf")),
-        }
+    /// Takes the files as they were read. Missing user files are normal in images, and the same as empty ones.
+    pub fn new(passwd: String, group: String, resolv_conf: io::Result<String>) -> Self {
+        Self { passwd, group, resolv_conf }
     }
 
     /// Files without content, for a check of settings without an image.
     pub fn none() -> Self {
-        Self { passwd: String::new(), group: String::new(), resolv_conf: Ok(String::new()) }
+        Self::new(String::new(), String::new(), Ok(String::new()))
     }
 
     /// Returns a user's uid.
@@ -53,7 +41,7 @@ impl Etc {
     }
 
     /// Replaces names by ids, because the kernel accepts only ids.
-    pub(super) fn resolve(&self, redirect: &mut Redirect) -> Result<(), Error> {
+    pub fn resolve(&self, redirect: &mut Redirect) -> Result<(), Error> {
         let groups = match &mut redirect.owner_groups {
             OwnerGroups::AllBut(groups) | OwnerGroups::Only(groups) => groups,
         };
@@ -102,7 +90,7 @@ fn nameservers(text: &str) -> (Vec<Ipv4Addr>, Vec<Ipv6Addr>) {
 impl Etc {
     pub(super) fn of(passwd: &str, group: &str, resolv_conf: Option<&str>) -> Self {
         let resolv_conf = resolv_conf.map(str::to_owned).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-        Self { passwd: passwd.to_owned(), group: group.to_owned(), resolv_conf }
+        Self::new(passwd.to_owned(), group.to_owned(), resolv_conf)
     }
 }
 

@@ -5,7 +5,7 @@ use ipnet::{IpNet, Ipv4Net};
 use super::Error;
 
 /// The description of a list of ranges.
-pub(crate) const CIDRS: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8";
+pub const CIDRS: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8";
 
 /// A selection of address ranges: none, all, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -161,8 +161,7 @@ fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
 }
 
 /// The variable of a flag, by the flag's id.
-#[cfg(test)]
-pub(crate) fn variable_of(flag: &str) -> Option<String> {
+pub fn variable_of(flag: &str) -> Option<String> {
     let unused = ["envoy_port", "network_namespace", "cni_mode"];
     (!unused.contains(&flag)).then(|| flag.to_uppercase())
 }

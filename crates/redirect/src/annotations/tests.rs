@@ -1,31 +1,47 @@
 //! Tests of the setting that each annotation and variable becomes, and of the values that are refused.
 
+use std::collections::BTreeMap;
+
 use ruleset::Interface;
 
 use super::*;
-use crate::pod::ProxyContainer;
 
-fn facts(annotations: &[(&str, &str)], env: &[(&str, &str)]) -> PodFacts {
-    let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let proxy = Some(ProxyContainer { env: owned(env), ..ProxyContainer::default() });
-    PodFacts { annotations: owned(annotations), proxy, ..PodFacts::default() }
+/// A pod of a test, with the fields that it sets.
+#[derive(Default)]
+struct Fields {
+    annotations: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
+    run_as_user: Option<u32>,
+    run_as_group: Option<u32>,
 }
 
-fn parse(facts: &PodFacts) -> (Redirect, Vec<Error>) {
-    match from_pod(facts).unwrap() {
+impl Fields {
+    fn settings(&self) -> PodSettings<'_> {
+        let Self { annotations, env, run_as_user, run_as_group } = self;
+        PodSettings { annotations, env: Some(env), run_as_user: *run_as_user, run_as_group: *run_as_group }
+    }
+}
+
+fn fields(annotations: &[(&str, &str)], env: &[(&str, &str)]) -> Fields {
+    let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    Fields { annotations: owned(annotations), env: owned(env), ..Fields::default() }
+}
+
+fn parse(fields: &Fields) -> (Redirect, Vec<Error>) {
+    match from_pod(fields.settings()).unwrap() {
         Interception::Redirect { redirect, warnings } => (*redirect, warnings),
         Interception::None => panic!("no redirection was requested"),
     }
 }
 
 fn annotated(key: &str, value: &str) -> Redirect {
-    let (redirect, warnings) = parse(&facts(&[(key, value)], &[]));
+    let (redirect, warnings) = parse(&fields(&[(key, value)], &[]));
     assert_eq!(warnings, []);
     redirect
 }
 
 fn refused(key: &str, value: &str) -> Error {
-    let error = from_pod(&facts(&[(key, value)], &[])).unwrap_err();
+    let error = from_pod(fields(&[(key, value)], &[]).settings()).unwrap_err();
     assert_eq!(error.key, key);
     error
 }
@@ -43,7 +59,7 @@ const PORT_LISTS: [&str; 4] = [
 
 #[test]
 fn without_annotations_all_tcp_is_redirected() {
-    let (redirect, warnings) = parse(&PodFacts::default());
+    let (redirect, warnings) = parse(&Fields::default());
     let expected = Redirect {
         inbound_ports: PortSelector::All,
         inbound_ports_exclude: ports(&[15020, 15021, 15090]),
@@ -90,7 +106,7 @@ fn included_ranges_are_all_none_or_a_list() {
 
 #[test]
 fn mode_none_has_no_redirect_and_an_unknown_mode_is_refused() {
-    let mode = |value| from_pod(&facts(&[(annotation::INTERCEPTION_MODE, value)], &[]));
+    let mode = |value| from_pod(fields(&[(annotation::INTERCEPTION_MODE, value)], &[]).settings());
     assert_eq!(mode("NONE"), Ok(Interception::None));
     assert_eq!(annotated(annotation::INTERCEPTION_MODE, "REDIRECT").mode, InterceptionMode::Redirect);
     assert_eq!(annotated(annotation::INTERCEPTION_MODE, "TPROXY").mode, InterceptionMode::Tproxy);
@@ -103,7 +119,7 @@ fn mode_none_has_no_redirect_and_an_unknown_mode_is_refused() {
 fn the_former_name_of_virtual_interfaces_counts_only_without_the_current_one() {
     let (newer, older) = (annotation::REROUTE_VIRTUAL_INTERFACES, annotation::KUBEVIRT_INTERFACES);
     let nics = |pairs: &[(&str, &str)]| {
-        let (redirect, _) = parse(&facts(pairs, &[]));
+        let (redirect, _) = parse(&fields(pairs, &[]));
         redirect.virtual_interfaces.iter().map(Interface::to_string).collect::<Vec<_>>()
     };
     assert_eq!(nics(&[(older, "net1,net2")]), ["net1", "net2"]);
@@ -114,8 +130,7 @@ fn the_former_name_of_virtual_interfaces_counts_only_without_the_current_one() {
 #[test]
 fn proxy_ids_come_from_the_container_unless_zero() {
     let ids = |run_as_user, run_as_group| {
-        let proxy = Some(ProxyContainer { run_as_user, run_as_group, ..ProxyContainer::default() });
-        let (redirect, _) = parse(&PodFacts { proxy, ..PodFacts::default() });
+        let (redirect, _) = parse(&Fields { run_as_user, run_as_group, ..Fields::default() });
         (redirect.proxy_uids, redirect.proxy_gids)
     };
     let id = |n| vec![Owner::Id(n)];
@@ -128,7 +143,7 @@ fn proxy_ids_come_from_the_container_unless_zero() {
 fn booleans_are_parsed_as_in_go() {
     for (text, on) in [("1", true), ("t", true), ("TRUE", true), ("True", true), ("0", false), ("F", false)] {
         let env = [proxy_env::DNS_CAPTURE, proxy_env::DUAL_STACK, proxy_env::INVALID_DROP].map(|key| (key, text));
-        let (redirect, warnings) = parse(&facts(&[], &env));
+        let (redirect, warnings) = parse(&fields(&[], &env));
         let dns = if on { DnsCapture::All } else { DnsCapture::Off };
         assert_eq!((redirect.dns, redirect.dual_stack, redirect.drop_invalid), (dns, on, on), "{text}");
         assert_eq!(warnings, []);
@@ -138,7 +153,7 @@ fn booleans_are_parsed_as_in_go() {
 #[test]
 fn an_invalid_boolean_is_false_with_a_warning() {
     for text in ["yes", "", "tRUE", "on\u{1b}[2J"] {
-        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::DUAL_STACK, text)]));
+        let (redirect, warnings) = parse(&fields(&[], &[(proxy_env::DUAL_STACK, text)]));
         assert!(!redirect.dual_stack);
         assert_eq!(warnings, [Error::new(proxy_env::DUAL_STACK, text, "true or false; using false")]);
     }
@@ -147,11 +162,11 @@ fn an_invalid_boolean_is_false_with_a_warning() {
 #[test]
 fn groups_and_loopback_come_from_the_proxy_container() {
     let env = [(proxy_env::OWNER_GROUPS_EXCLUDE, "888,9"), (proxy_env::LOOPBACK_CIDR, "127.0.0.1/30")];
-    let (redirect, warnings) = parse(&facts(&[], &env));
+    let (redirect, warnings) = parse(&fields(&[], &env));
     assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(vec![Owner::Id(888), Owner::Id(9)]));
     assert_eq!((redirect.loopback_v4, warnings), ("127.0.0.1/30".parse().unwrap(), Vec::new()));
     let env = [(proxy_env::OWNER_GROUPS, "202"), (proxy_env::OWNER_GROUPS_EXCLUDE, "ftp")];
-    let (redirect, warnings) = parse(&facts(&[], &env));
+    let (redirect, warnings) = parse(&fields(&[], &env));
     assert_eq!((redirect.owner_groups, warnings), (OwnerGroups::Only(vec![Owner::Id(202)]), Vec::new()));
 }
 
@@ -160,18 +175,18 @@ fn groups_and_loopback_come_from_the_proxy_container() {
 fn invalid_groups_and_loopback_are_ignored_in_the_way_that_redirects_more() {
     let many = vec!["7"; 65].join(",");
     for include in ["java,202", "202,-j ACCEPT", &many, "", " ", ","] {
-        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::OWNER_GROUPS, include)]));
+        let (redirect, warnings) = parse(&fields(&[], &[(proxy_env::OWNER_GROUPS, include)]));
         assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(Vec::new()), "{include}");
         assert!(matches!(&warnings[..], [w] if w.key == proxy_env::OWNER_GROUPS && w.allowed.ends_with("using `*`")));
     }
     let many = vec!["7"; 1025].join(",");
     for (exclude, spared) in [("888,ftp", vec![Owner::Id(888)]), ("888,-j ACCEPT", Vec::new()), (&many, Vec::new())] {
-        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::OWNER_GROUPS_EXCLUDE, exclude)]));
+        let (redirect, warnings) = parse(&fields(&[], &[(proxy_env::OWNER_GROUPS_EXCLUDE, exclude)]));
         assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(spared), "{exclude}");
         assert!(matches!(&warnings[..], [w] if w.key == proxy_env::OWNER_GROUPS_EXCLUDE), "{warnings:?}");
     }
     for loopback in ["127.0.0.0/8", "127.0.0.1/8", "127.0.0.6/32", "10.0.0.1/8", "", "lo"] {
-        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::LOOPBACK_CIDR, loopback)]));
+        let (redirect, warnings) = parse(&fields(&[], &[(proxy_env::LOOPBACK_CIDR, loopback)]));
         assert_eq!(redirect.loopback_v4, "127.0.0.1/32".parse().unwrap(), "{loopback}");
         assert!(matches!(&warnings[..], [w] if w.key == proxy_env::LOOPBACK_CIDR), "{warnings:?}");
     }

@@ -4,7 +4,7 @@
 
 use ruleset::{Chain, CtStates, Match, Port, Rule, Table, Target};
 
-use crate::redirect::{InterceptionMode, PortSelector, Redirect};
+use crate::{InterceptionMode, PortSelector, Redirect};
 
 /// The rules of inbound interception; none if no port is selected.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {

@@ -5,16 +5,15 @@
 
 use std::net::Ipv4Addr;
 
+use contract::{PROXY_ID, annotation, port, proxy_env};
 use gocompat::parse_bool;
 use ipnet::Ipv4Net;
 use ruleset::{Owner, Port};
 
 use super::{
-    CidrSelector, DnsCapture, Error, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs,
+    CidrSelector, DnsCapture, Error, InterceptionMode, OwnerGroups, PodSettings, PortSelector, Redirect, parse_cidrs,
     parse_interfaces, parse_loopback, parse_owners, parse_ports,
 };
-use crate::contract::{PROXY_ID, annotation, port, proxy_env};
-use crate::pod::PodFacts;
 
 /// The maximum length of a list.
 struct Bound {
@@ -47,8 +46,8 @@ pub enum Interception {
 ///
 /// # Errors
 /// Returns a value that is not allowed. The pod must not start then: its author expects its traffic to be redirected.
-pub fn from_pod(facts: &PodFacts) -> Result<Interception, Error> {
-    let pod = Pod(facts);
+pub fn from_pod(settings: PodSettings<'_>) -> Result<Interception, Error> {
+    let pod = Pod(settings);
     let Some(mode) = pod.mode()? else {
         return Ok(Interception::None);
     };
@@ -58,8 +57,8 @@ pub fn from_pod(facts: &PodFacts) -> Result<Interception, Error> {
     let [dns, dual_stack, drop_invalid] = switches.clone().map(|s| s.unwrap_or(false));
     let redirect = Redirect {
         mode,
-        proxy_uids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_user))],
-        proxy_gids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_group))],
+        proxy_uids: vec![proxy_id(settings.run_as_user)],
+        proxy_gids: vec![proxy_id(settings.run_as_group)],
         inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", PortSelector::parse)?,
         inbound_ports_exclude: pod.inbound_ports_exclude()?,
         outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", parse_ports)?,
@@ -138,7 +137,7 @@ fn proxy_id(given: Option<u32>) -> Owner {
     Owner::Id(given.filter(|id| *id != 0).unwrap_or(PROXY_ID))
 }
 
-struct Pod<'a>(&'a PodFacts);
+struct Pod<'a>(PodSettings<'a>);
 
 impl<'a> Pod<'a> {
     fn annotation(&self, key: &str) -> Option<&'a str> {
@@ -146,7 +145,7 @@ impl<'a> Pod<'a> {
     }
 
     fn env(&self, key: &str) -> Option<&'a str> {
-        self.0.proxy.as_ref()?.env.get(key).map(String::as_str)
+        self.0.env?.get(key).map(String::as_str)
     }
 
     /// Returns the interception mode; none for mode `NONE`.

@@ -5,13 +5,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use contract::ambient::{CONN_MARK, MARK_MASK, PROXY_MARK};
+use contract::port;
 use ipnet::IpNet;
 use ruleset::{Chain, DataplaneMode, Family, Interface, Match, Port, Proto, Rule, RuleSet, Table, Target};
 
 use super::parts::{DNS_PORT, per_family};
-use crate::contract::ambient::{CONN_MARK, MARK_MASK, PROXY_MARK};
-use crate::contract::port;
-use crate::redirect::ambient::AmbientRedirect;
+use crate::ambient::AmbientRedirect;
 
 /// Zone of the DNS traffic between ztunnel and its upstream resolvers.
 const ZONE_UPSTREAM: u16 = 1;

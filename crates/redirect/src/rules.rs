@@ -13,7 +13,7 @@ mod tproxy;
 
 use ruleset::{DataplaneMode, RuleSet};
 
-use crate::redirect::{DnsCapture, InterceptionMode, Redirect};
+use crate::{DnsCapture, InterceptionMode, Redirect};
 
 /// The rules, with warnings about settings that have no effect on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ mod tests {
 
     use super::parts::DNS_PORT;
     use super::*;
-    use crate::redirect::{CidrSelector, OwnerGroups, PortSelector, parse_cidrs};
+    use crate::{CidrSelector, OwnerGroups, PortSelector, parse_cidrs};
 
     fn base() -> Redirect {
         Redirect { outbound_cidrs: CidrSelector::All, ..Redirect::default() }

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use contract::ambient::{BYPASS_INBOUND_CAPTURE, DNS_CAPTURE, PROBE_V4, PROBE_V6};
+use contract::annotation::REROUTE_VIRTUAL_INTERFACES;
 use gocompat::parse_bool;
 use ruleset::Interface;
 
 use super::annotations::check_length;
 use super::{Error, parse_interface};
-use crate::contract::ambient::{BYPASS_INBOUND_CAPTURE, DNS_CAPTURE, PROBE_V4, PROBE_V6};
-use crate::contract::annotation::REROUTE_VIRTUAL_INTERFACES;
 
 /// The settings that determine an ambient pod's rules, apart from its netns.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use ruleset::{At, Chain, Families, Interface, Match, Owner, Proto, Rule, Table, Target};
 
 use super::parts::{DNS_PORT, ProxyOwner, loopback, passthrough, per_family, proxy_owners};
-use crate::redirect::{CidrSelector, OwnerGroups, Redirect};
+use crate::{CidrSelector, OwnerGroups, Redirect};
 
 fn output(matches: impl Into<Vec<Match>>, target: Target) -> Rule {
     Rule::new(Table::Nat, Chain::IstioOutput, matches, target)

@@ -3,8 +3,9 @@
 //!
 //! Pure; for `explain`. Reads the same keys as `annotations`, with the same precedence.
 
-use crate::contract::{annotation, proxy_env};
-use crate::pod::PodFacts;
+use contract::{annotation, proxy_env};
+
+use super::PodSettings;
 
 /// The source of a parameter's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,22 +20,21 @@ pub enum Origin {
 
 /// Returns the source of a parameter's value. `parameter` is the name of the flag of `istio-iptables` that sets it;
 /// `ignored` lists the keys whose values were ignored.
-pub fn origin(parameter: &str, facts: &PodFacts, ignored: &[&str]) -> Origin {
+pub fn origin(parameter: &str, pod: PodSettings<'_>, ignored: &[&str]) -> Origin {
     let annotated = |keys: &[&'static str]| {
-        let found = keys.iter().find(|key| facts.annotations.contains_key(**key));
+        let found = keys.iter().find(|key| pod.annotations.contains_key(**key));
         found.map_or(Origin::Default, |key| Origin::Annotation(key))
     };
-    let env = |key: &str| facts.proxy.as_ref().and_then(|proxy| proxy.env.get(key)).filter(|_| !ignored.contains(&key));
+    let env = |key: &str| pod.env.and_then(|env| env.get(key)).filter(|_| !ignored.contains(&key));
     let variable = |key: &'static str| env(key).map_or(Origin::Default, |_| Origin::Variable(key));
     let id = |field: &'static str, given: Option<u32>| match given {
         Some(id) if id != 0 => Origin::SecurityContext(field),
         _ => Origin::Default,
     };
-    let proxy = facts.proxy.as_ref();
     match parameter {
         "interception-mode" => annotated(&[annotation::INTERCEPTION_MODE]),
-        "proxy-uid" => id("runAsUser", proxy.and_then(|proxy| proxy.run_as_user)),
-        "proxy-gid" => id("runAsGroup", proxy.and_then(|proxy| proxy.run_as_group)),
+        "proxy-uid" => id("runAsUser", pod.run_as_user),
+        "proxy-gid" => id("runAsGroup", pod.run_as_group),
         "inbound-ports" => annotated(&[annotation::INCLUDE_INBOUND_PORTS]),
         "inbound-ports-exclude" => annotated(&[annotation::EXCLUDE_INBOUND_PORTS]),
         "outbound-ports" => annotated(&[annotation::INCLUDE_OUTBOUND_PORTS]),

@@ -8,25 +8,25 @@ pub mod ambient;
 pub mod annotations;
 mod cidr;
 mod interfaces;
-#[cfg(feature = "daemons")]
+pub mod iptables;
 pub mod origin;
 mod owner;
+mod pod;
 mod ports;
+pub mod rules;
+pub mod trace;
 
-#[cfg(feature = "daemons")]
-pub(crate) use cidr::CIDRS;
-pub use cidr::{CidrSelector, parse_cidrs, parse_loopback};
+pub use cidr::{CIDRS, CidrSelector, parse_cidrs, parse_loopback};
 pub(crate) use interfaces::parse_interface;
 pub use interfaces::parse_interfaces;
 pub use owner::{OwnerGroups, parse_owners};
+pub use pod::PodSettings;
 pub use ports::{PortSelector, parse_ports};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 use ruleset::{Interface, Owner, Port};
-
-use crate::contract;
 
 /// The way in which inbound connections reach the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ruleset::{Families, Family, Match, Owner, Port, Rule};
 
-use crate::redirect::Redirect;
+use crate::Redirect;
 
 pub(super) const DNS_PORT: Port = Port(53);
 

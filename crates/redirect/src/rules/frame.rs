@@ -4,7 +4,7 @@
 
 use ruleset::{At, Chain, CtStates, Match, Rule, Table, Target};
 
-use crate::redirect::{InterceptionMode, Redirect};
+use crate::{InterceptionMode, Redirect};
 
 /// The rules that precede inbound and outbound rules.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {

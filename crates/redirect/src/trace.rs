@@ -1,8 +1,8 @@
 //! Simulates the netfilter traversal of a connection's first packet: which rule redirects, drops or passes it.
 //!
-//! Pure. The input is the text of `iptables-save` or `iptables-restore`, of a file or of a netns
-//! ([`converge::saved`](crate::converge::saved)); `cnictl` formats the result. Conditions that cannot be evaluated
-//! without the kernel (sets, rates) make the verdict undetermined and are never guessed.
+//! Pure. The input is the text of `iptables-save` or `iptables-restore`, which the caller reads from a file or a netns;
+//! `cnictl` formats the result. Conditions that cannot be evaluated without the kernel (sets, rates) make the verdict
+//! undetermined and are never guessed.
 
 mod condition;
 mod error;

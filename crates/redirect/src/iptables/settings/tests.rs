@@ -29,7 +29,7 @@ fn no_input_gives_istios_base_configuration() {
     assert_eq!(settings.redirect, Redirect::default());
     assert_eq!(settings.action, Action::Program { replace: false });
     assert_eq!((settings.validation, settings.forced, settings.native_nftables), (None, None, false));
-    assert_eq!(parse("--force-iptables-binary legacy", &[]).unwrap().forced, Some(Forced::Legacy));
+    assert_eq!(parse("--force-iptables-binary legacy", &[]).unwrap().forced, Some(IptablesBinary::Legacy));
 }
 
 #[test]

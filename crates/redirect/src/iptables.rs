@@ -1,0 +1,39 @@
+//! Command line and environment of `istio-iptables` as [`Settings`].
+
+mod etc;
+mod flags;
+mod settings;
+
+pub use etc::Etc;
+pub use flags::{Flags, variable_of};
+pub use settings::{Action, Settings};
+
+use std::io;
+
+/// A value from which no settings follow.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Redirect(#[from] crate::Error),
+    /// The value is not a number in the valid range.
+    #[error("{flag}: {given:?} is not allowed: expected {allowed}")]
+    Number {
+        flag: &'static str,
+        given: String,
+        /// The valid values.
+        allowed: &'static str,
+    },
+    /// Unknown implementation of iptables.
+    #[error("--force-iptables-binary: {given:?} is not allowed: expected `legacy`, `nft` or nothing")]
+    Flavour { given: String },
+    /// Only DNS to the servers in the file is captured, unless all DNS is.
+    #[error("/etc/resolv.conf cannot be read; without --capture-all-dns, only DNS to its servers is captured")]
+    ResolvConf(#[source] io::Error),
+    /// The image has no such user or group.
+    #[error("{name:?} is not in {file}; give its numeric id")]
+    NoSuchOwner {
+        name: String,
+        /// The file that was searched.
+        file: &'static str,
+    },
+}

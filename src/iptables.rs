@@ -9,8 +9,6 @@ pub use run::{Invocation, run};
 
 use std::io;
 
-use redirect::iptables as settings;
-
 use crate::{converge, netns};
 
 /// A run that ended early.
@@ -18,7 +16,7 @@ use crate::{converge, netns};
 pub enum Error {
     /// Command line, environment or a file of `/etc` has an invalid value.
     #[error(transparent)]
-    Settings(#[from] settings::Error),
+    Settings(#[from] redirect::iptables::Error),
     /// The families cannot be determined from the netns's addresses.
     #[error(transparent)]
     Netns(#[from] netns::Error),

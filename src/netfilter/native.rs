@@ -1,5 +1,5 @@
 //! Encodes rules as nft 1.0.6 does with Istio's native text: `nft list ruleset` prints the same as if nft had loaded
-//! [`nft::render`](super::nft::render).
+//! [`nft::render`].
 
 use std::borrow::Cow;
 

@@ -12,11 +12,11 @@ use super::{Error, Struct, merge_map, stripped};
 /// The field of a container's port whose values Kubernetes takes for its key.
 const PORT: &str = "containerPort";
 
-/// What tells the elements of a list apart.
+/// The key by which elements of two lists are merged.
 #[derive(Debug, Clone, Copy)]
 struct Key {
     by: &'static str,
-    /// Whether ports of one number are told apart by their protocols.
+    /// Whether a port's protocol is part of the key, beside its number.
     with_protocol: bool,
 }
 

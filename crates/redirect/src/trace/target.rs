@@ -51,7 +51,7 @@ pub(super) enum Target {
     Unknown(String),
 }
 
-/// Targets after which traversal continues and which change no property of [`Packet`](super::Packet).
+/// Targets after which traversal continues and which change no property of the simulated packet.
 const CONTINUING: [&str; 12] =
     ["LOG", "NFLOG", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "TTL", "HL", "CHECKSUM", "CLASSIFY"];
 

@@ -12,16 +12,13 @@
 //! A module imports only crates and modules above it in this list. The plugin is built without the modules behind the feature
 //! `daemons`.
 
-pub use ::{cni, libcni, redirect};
+pub use ::{cni, libcni, netfilter, netlink, redirect};
 pub use ::contract;
 pub use ::contract::diagnostics;
 pub use ::redirect::{rules, trace};
 
 pub mod pod;
 
-pub mod netlink;
-
-pub mod netfilter;
 pub mod netns;
 
 pub mod converge;

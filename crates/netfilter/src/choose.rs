@@ -1,12 +1,12 @@
 //! Selects the backend from the features of the kernel and the tables that the netns uses.
 
 use contract::IptablesBinary;
+use netlink::{self, Protocol, Socket, Writer, flag};
 use nix::errno::Errno;
 use ruleset::Family;
 
 use super::uapi::*;
 use super::{Backend, Error, legacy};
-use crate::netlink::{self, Protocol, Socket, Writer, flag};
 
 /// The properties of the kernel and the netns that determine the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

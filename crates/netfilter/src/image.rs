@@ -2,10 +2,10 @@
 //!
 //! The encoders (`compat`, `native`, `legacy`) create it, `diff` compares it with a dump, `batch` encodes it.
 
+use contract::ambient;
 use ruleset::{Family, Proto};
 
 use super::expr::Expr;
-use crate::contract::ambient;
 
 /// A table's family (`NFPROTO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

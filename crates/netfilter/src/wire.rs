@@ -4,11 +4,11 @@
 
 use std::borrow::Cow;
 
+use netlink::{Attr, Attrs, Malformed, Writer};
 use ruleset::Family;
 
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
 use super::uapi::*;
-use crate::netlink::{Attr, Attrs, Malformed, Writer};
 
 /// The name of an anonymous set within the batch that creates it.
 pub(super) const ANONYMOUS: &str = "__set%d";

@@ -11,7 +11,7 @@ pub use attr::{Attr, Attrs, nested};
 pub use message::{Kind, Message, Messages, Refusal, Writer, flag};
 pub use socket::{Dumped, Protocol, Socket};
 
-use crate::diagnostics::Documented;
+use contract::diagnostics::Documented;
 
 /// Bytes that violate the netlink format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -311,7 +311,7 @@ mod tests {
     use ruleset::{Match, Target};
 
     use super::*;
-    use crate::netfilter::image::Body;
+    use crate::image::Body;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn no_desired_and_no_observed_rules_are_the_same() {
-        let live = Live::fresh(crate::netfilter::Backend::IptablesNft);
+        let live = Live::fresh(crate::Backend::IptablesNft);
         let comparison = compare(Image::default(), &Image::default(), &live);
         assert_eq!((comparison.difference, comparison.changes.len()), (Difference::Same, 0));
     }

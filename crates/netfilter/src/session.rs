@@ -2,13 +2,13 @@
 //!
 //! For `converge`. nf_tables uses one socket from the first query to the transaction; iptables-legacy runs programs.
 
+use netlink::{self, Protocol, Socket};
 use nix::errno::Errno;
 
 use super::batch::Change;
 use super::expr::Expr;
 use super::image::Rule;
 use super::{Action, Backend, Error, Live, Outcome, Plan, encode, legacy, live};
-use crate::netlink::{self, Protocol, Socket};
 
 #[derive(Debug)]
 pub struct Session {

@@ -95,7 +95,7 @@ pub fn nested(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Writer;
+    use crate::Writer;
     use proptest::prelude::*;
 
     fn kinds(bytes: &[u8]) -> Vec<Result<u16, Malformed>> {

@@ -33,12 +33,11 @@ pub use session::Session;
 
 use std::collections::BTreeSet;
 
+use netlink::{Malformed, Refusal};
 use ruleset::{Family, RuleSet};
 
 use batch::{Batch, Change};
 use image::{Image, TableFamily};
-
-use crate::netlink::{self, Malformed, Refusal};
 
 /// An implementation through which rules are programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

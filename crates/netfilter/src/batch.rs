@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use netlink::{Malformed, Writer, flag};
 use ruleset::Port;
 
 use super::expr::{Expr, Set};
@@ -12,7 +13,6 @@ use super::image::{Hook, Rule, TableId, family_header};
 use super::uapi::*;
 use super::wire::{self, SetIds};
 use super::{compat, describe};
-use crate::netlink::{Malformed, Writer, flag};
 
 /// One change of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

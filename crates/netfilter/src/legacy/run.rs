@@ -40,13 +40,13 @@ const NETNS: &str = "/proc/self/ns/net";
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 
 /// Whether the programs are installed under their `-legacy` names.
-pub(in crate::netfilter) fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     find(RESTORE).is_some()
 }
 
 /// Whether the plain programs are those of iptables-legacy, as before iptables 1.8, where they had no other name. The
 /// version of iptables-nft contains `nf_tables`.
-pub(in crate::netfilter) fn is_installed_plainly() -> bool {
+pub(crate) fn is_installed_plainly() -> bool {
     let version = |path: PathBuf| run_at(RESTORE, &path, &["--version"], "").unwrap_or_default();
     find(&plain_name(RESTORE)).is_some_and(|path| !version(path).contains("nf_tables"))
 }
@@ -57,7 +57,7 @@ fn plain_name(program: &str) -> String {
 }
 
 /// Returns the netns's iptables-legacy tables, as the kernel lists them.
-pub(in crate::netfilter) fn tables_in_use(names: &str) -> Vec<String> {
+pub(crate) fn tables_in_use(names: &str) -> Vec<String> {
     fs::read_to_string(names).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 
+use netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
 use ruleset::{DataplaneMode, Port, Table, nft};
 
 use super::expr::{Expr, Meta, Op, Set, Value};
 use super::image::{Body, TableFamily, TableId, family_header, is_own};
 use super::uapi::*;
 use super::{Backend, Error, wire};
-use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
 
 /// Maximum number of attempts at a consistent read, after which it fails with [`Error::Contended`].
 const ATTEMPTS: usize = 8;

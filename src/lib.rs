@@ -15,14 +15,10 @@
 pub use ::{cni, libcni, netfilter, netlink, redirect};
 pub use ::contract;
 pub use ::contract::diagnostics;
+pub use ::podnet::{converge, netns, validate};
 pub use ::redirect::{rules, trace};
 
 pub mod pod;
-
-pub mod netns;
-
-pub mod converge;
-pub mod validate;
 
 pub mod ambient;
 

@@ -166,9 +166,13 @@ fn without_links(doc: &str) -> String {
     parts.replace('\u{1}', "")
 }
 
-/// The path of a module: `src/cni/error.rs` → `cni`, `crates/gotemplate/src/yaml.rs` → `gotemplate-yaml`.
+/// Crates whose modules are named without the crate, as before they were crates: logs name their entries.
+const UNNAMED: [&str; 1] = ["crates/podnet/src/"];
+
+/// The path of a module: `src/pod/api.rs` → `pod-api`, `crates/gotemplate/src/yaml.rs` → `gotemplate-yaml`.
 fn module(file: &Path) -> String {
     let path = file.with_extension("").display().to_string();
+    let path = UNNAMED.iter().find_map(|crate_root| path.strip_prefix(crate_root)).unwrap_or(&path);
     let path = match path.strip_prefix("crates/") {
         Some(inside) => inside.replacen("/src/", "/", 1),
         None => path.trim_start_matches("src/").to_owned(),

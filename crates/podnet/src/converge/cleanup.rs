@@ -1,9 +1,10 @@
 //! Removes from a netns the entries that [`apply`](super::apply) may have added.
 
+use netfilter::{self, Backend, KernelFacts, Live, Session};
+
 use super::desired::NetnsFacts;
 use super::retry::retry_on_contention;
 use super::{Desired, Deviation, Error, apply_plan};
-use crate::netfilter::{self, Backend, KernelFacts, Live, Session};
 use crate::netns::routes;
 
 /// The extent of a [`cleanup`].

@@ -4,13 +4,13 @@
 
 use std::net::IpAddr;
 
+use netfilter::{self, Backend, Difference, Live, Session};
+use redirect::rules::Built;
 use ruleset::Family;
 
 use super::desired::{Desired, NetnsFacts};
 use super::{Error, Options};
-use crate::netfilter::{self, Backend, Difference, Live, Session};
 use crate::netns::addresses;
-use crate::rules::Built;
 
 /// The state of the calling thread's netns; valid only in that netns.
 #[derive(Debug)]
@@ -171,7 +171,6 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
-    use crate::netlink;
 
     #[test]
     fn a_temporary_error_does_not_mean_a_kernel_without_nf_tables() {

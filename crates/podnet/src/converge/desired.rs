@@ -4,14 +4,14 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use redirect::ambient::AmbientRedirect;
+use redirect::rules::{self, Built};
+use redirect::{InterceptionMode, Redirect};
 use ruleset::RuleSet;
 
 use super::{Error, Warning};
 use crate::netns::routes::{MarkRoute, Routes};
 use crate::netns::{addresses, loopback_has_ipv6};
-use crate::redirect::ambient::AmbientRedirect;
-use crate::redirect::{InterceptionMode, Redirect};
-use crate::rules::{self, Built};
 
 /// The settings of the desired redirection.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,8 @@
 //! Retries an attempt that failed because another process changed the rules of the same netns.
 
+use netfilter::{self, Retry};
+
 use super::Error;
-use crate::netfilter::{self, Retry};
 
 /// Maximum number of attempts if other writers change the rules. The error of the last attempt is returned.
 const ATTEMPTS: usize = 5;

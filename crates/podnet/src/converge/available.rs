@@ -1,7 +1,8 @@
 //! Decides whether redirection can be programmed at all.
 
+use netfilter::{self, Backend};
+
 use super::{Error, Options};
-use crate::netfilter::{self, Backend};
 
 /// Returns the backend that a new netns would get from these options on this node; [`Error::NoBackend`] if there is none.
 /// Reads the calling thread's netns and mount namespace, and changes nothing.

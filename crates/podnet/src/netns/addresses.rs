@@ -4,9 +4,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use netlink::Malformed;
+
 use super::Error;
 use super::rtnl::{self, Object, Rtnl};
-use crate::netlink::Malformed;
 
 /// Attributes of an address (`linux/if_addr.h`).
 pub(super) const IFA_ADDRESS: u16 = 1;
@@ -69,8 +70,9 @@ fn is_usable(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use netlink::Writer;
+
     use super::*;
-    use crate::netlink::Writer;
 
     fn decide(addresses: &[&str], dual_stack: bool) -> Option<(String, bool)> {
         let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();

@@ -7,15 +7,15 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use contract::ambient;
+use netlink::{self, Malformed, Writer};
 use nix::errno::Errno;
+use redirect::{InterceptionMode, PortSelector, Redirect};
 use ruleset::Family;
 
 use super::Error;
 use super::addresses::{IFA_ADDRESS, IFA_LOCAL, own_address};
 use super::rtnl::{Object, Rtnl, find, number};
-use crate::contract::ambient;
-use crate::netlink::{self, Malformed, Writer};
-use crate::redirect::{InterceptionMode, PortSelector, Redirect};
 
 /// Source address of the proxy's inbound connections in an IPv6 pod; unlike 127.0.0.6 it must be assigned to an
 /// interface.

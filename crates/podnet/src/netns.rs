@@ -20,10 +20,8 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use contract::diagnostics::Documented;
 use nix::errno::Errno;
-
-use crate::diagnostics::Documented;
-use crate::netlink;
 
 /// A netns could not be entered, read or changed.
 #[derive(Debug, thiserror::Error)]

@@ -20,11 +20,11 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use contract::IptablesBinary;
+use netfilter::{self, Backend, Difference, Live, Mismatch, Plan, Session};
+use redirect::rules;
 
-use crate::netfilter::{self, Backend, Difference, Live, Mismatch, Plan, Session};
 use crate::netns;
 use crate::netns::routes::Entry;
-use crate::rules;
 use cleanup::{remove, remove_unwanted_routes};
 use desired::NetnsFacts;
 use retry::retry_on_contention;
@@ -352,11 +352,10 @@ fn apply_plan(
 
 #[cfg(test)]
 mod tests {
+    use netfilter::Retry;
     use nix::errno::Errno;
 
     use super::*;
-    use crate::netfilter::Retry;
-    use crate::netlink;
 
     #[test]
     fn a_temporary_error_does_not_change_the_backend() {

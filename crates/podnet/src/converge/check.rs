@@ -1,12 +1,12 @@
 //! Compares a netns with its desired state, and tells redirection that is gone from other differences.
 
+use netfilter::{self, Live, Session};
 use ruleset::Family;
 
 use super::desired::{Desired, NetnsFacts};
 use super::retry::retry_on_contention;
 use super::view::{self, Comparison, Observation, View};
 use super::{Deviation, Error, Options, deviations, fallbacks};
-use crate::netfilter::{self, Live, Session};
 use crate::netns::loopback_has_ipv6;
 use crate::netns::routes::Entry;
 

@@ -2,10 +2,9 @@
 //!
 //! For `addresses` and `routes`. It encodes the messages' framing and does not interpret the objects.
 
+use netlink::{Attrs, Dumped, Error, Kind, Malformed, Protocol, Socket, Writer, flag};
 use nix::errno::Errno;
 use ruleset::Family;
-
-use crate::netlink::{Attrs, Dumped, Error, Kind, Malformed, Protocol, Socket, Writer, flag};
 
 /// Maximum number of attempts at a consistent dump.
 const ATTEMPTS: usize = 5;

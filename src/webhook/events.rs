@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -20,11 +21,12 @@ use crate::serve::event::{self, Content, MAX_NAME, Origin};
 
 /// The reporting component of the Events.
 const COMPONENT: &str = "sidecar-injector";
-/// The minimum interval between two Events on an owner.
+/// The minimum interval between two Events of one reason and text on an owner.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
-/// The maximum number of owners with an Event within [`EVENT_INTERVAL`]. At the limit, no Event is written on other
-/// owners.
-const MAX_OWNERS: usize = 256;
+/// The maximum number of Events within [`EVENT_INTERVAL`].
+const MAX_EVENTS: usize = 256;
+/// The maximum number of Events on one owner within [`EVENT_INTERVAL`]: a text may differ for each pod.
+const MAX_OF_OWNER: usize = 4;
 /// The capacity of the channel.
 const CAPACITY: usize = 64;
 
@@ -33,6 +35,8 @@ const CAPACITY: usize = 64;
 pub(super) struct Notice {
     owner: ObjectReference,
     reason: &'static str,
+    /// The digest of the reason and of the text without the pod's name, which pods of one owner share.
+    digest: u64,
     message: String,
 }
 
@@ -56,8 +60,11 @@ pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Noti
         return None;
     }
     let owner = owner(&review.object, &review.namespace)?;
+    // Without a random key, so that all replicas compute the same digest.
+    let mut hasher = DefaultHasher::new();
+    (reason, &message).hash(&mut hasher);
     let message = format!("pod {}: {message}", review.subject());
-    Some(Notice { owner, reason, message })
+    Some(Notice { owner, reason, digest: hasher.finish(), message })
 }
 
 /// Returns the controller in a pod's owner references. Checks the texts, because the API server has not validated the
@@ -86,35 +93,43 @@ pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<N
     let instance = format!("{COMPONENT}.{:x}", Timestamp::now().as_nanosecond());
     while let Some(notice) = notices.recv().await {
         let Some(client) = &client else { continue };
-        if !recent.admits(&notice.owner, Instant::now()) {
+        if !recent.admits(&notice, Instant::now()) {
             continue;
         }
         event::create(client, &event(notice, Timestamp::now(), &instance)).await;
     }
 }
 
-/// The owners with an Event within [`EVENT_INTERVAL`].
+/// The Events within [`EVENT_INTERVAL`], by owner.
 #[derive(Default)]
-struct Recent(BTreeMap<[String; 3], Instant>);
+struct Recent(BTreeMap<[String; 3], BTreeMap<u64, Instant>>);
 
 impl Recent {
-    /// Whether an Event may be written on this owner at `now`. If so, the Event counts as written.
-    fn admits(&mut self, owner: &ObjectReference, now: Instant) -> bool {
-        self.0.retain(|_, last| now.duration_since(*last) < EVENT_INTERVAL);
-        let key = [&owner.namespace, &owner.kind, &owner.uid].map(|part| part.clone().unwrap_or_default());
-        if self.0.len() >= MAX_OWNERS || self.0.contains_key(&key) {
+    /// Whether an Event may be written at `now`. If so, it counts as written.
+    fn admits(&mut self, notice: &Notice, now: Instant) -> bool {
+        self.0.retain(|_, events| {
+            events.retain(|_, last| now.duration_since(*last) < EVENT_INTERVAL);
+            !events.is_empty()
+        });
+        let all: usize = self.0.values().map(BTreeMap::len).sum();
+        let ObjectReference { namespace, kind, uid, .. } = &notice.owner;
+        let key = [namespace, kind, uid].map(|part| part.clone().unwrap_or_default());
+        let of_owner = self.0.get(&key);
+        let is_known =
+            of_owner.is_some_and(|events| events.len() >= MAX_OF_OWNER || events.contains_key(&notice.digest));
+        if all >= MAX_EVENTS || is_known {
             return false;
         }
-        self.0.insert(key, now);
+        self.0.entry(key).or_default().insert(notice.digest, now);
         true
     }
 }
 
 /// Makes an Event. All replicas give it the same name in the same minute, so that only one of them can create it.
 fn event(notice: Notice, now: Timestamp, instance: &str) -> Event {
-    let Notice { owner, reason, message } = notice;
+    let Notice { owner, reason, digest, message } = notice;
     let uid: String = owner.uid.iter().flat_map(|uid| uid.chars()).filter(char::is_ascii_hexdigit).take(8).collect();
-    let suffix = format!("{}.{:x}", uid.to_ascii_lowercase(), now.as_second() / 60);
+    let suffix = format!("{}.{:x}.{:08x}", uid.to_ascii_lowercase(), now.as_second() / 60, digest >> 32);
     let origin = Origin { component: COMPONENT, host: None, instance };
     event::warning(owner, origin, Content { reason, message: &message }, suffix.trim_start_matches('.'), now)
 }

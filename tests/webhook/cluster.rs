@@ -171,3 +171,37 @@ async fn owners_of_refused_pods_get_one_event() {
     let message = event["message"].as_str().unwrap();
     assert!(message.starts_with("pod shop/web-") && message.contains("sidecar.istio.io/proxyCPU"), "{message}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_warning_about_the_pods_of_an_owner_has_an_event() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    let mut program = Program::start(&api, &[]);
+    program.until_ready().await;
+    let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
+    let (sandbox, user) = (json!({"runtimeClassName": "gvisor"}), json!({"securityContext": {"runAsUser": 1337}}));
+    for spec in [&sandbox, &sandbox, &user, &user] {
+        let mut review = review("web", false);
+        let pod = &mut review["request"]["object"];
+        pod["metadata"]["annotations"] = json!({});
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let response = connection.review("/inject", &review).await.unwrap();
+        assert_eq!(response["response"]["allowed"], true, "{response}");
+    }
+    // Events are created in the order of the reviews.
+    connection.review("/inject", &self::review("last", false)).await.unwrap();
+    let of = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    let events = api
+        .until("an Event on the last owner", |api| {
+            let is_last = |event: &Value| event["involvedObject"]["name"] == "last";
+            Some(api.list("events")).filter(|events| events.iter().any(is_last))
+        })
+        .await;
+    let about = |part: &str| {
+        let events = events.iter().filter(|event| of(event, "message").contains(part));
+        events.map(|event| of(event, "reason")).collect::<Vec<_>>()
+    };
+    assert_eq!(about("\"gvisor\" is a sandbox"), ["SidecarInjectedWithWarnings"]);
+    assert_eq!(about("runs as user 1337"), ["SidecarInjectedWithWarnings"]);
+    assert_eq!(events.len(), 3, "{events:?}");
+}

@@ -58,37 +58,52 @@ fn events_are_on_controllers_and_never_of_a_dry_run() {
 }
 
 #[test]
-fn events_are_limited_per_owner_and_in_owners() {
+fn events_are_limited_by_owner_and_text_and_in_all() {
     let (mut recent, start) = (Recent::default(), Instant::now());
-    let owner = |uid: &str| ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() };
-    assert!(recent.admits(&owner("a"), start));
-    assert!(!recent.admits(&owner("a"), start + EVENT_INTERVAL / 2));
-    assert!(recent.admits(&owner("b"), start + EVENT_INTERVAL / 2));
-    assert!(recent.admits(&owner("a"), start + EVENT_INTERVAL));
+    let notice = |uid: &str, digest| Notice {
+        owner: ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() },
+        reason: "R",
+        digest,
+        message: String::new(),
+    };
+    assert!(recent.admits(&notice("a", 1), start));
+    assert!(!recent.admits(&notice("a", 1), start + EVENT_INTERVAL / 2));
+    assert!(recent.admits(&notice("a", 2), start + EVENT_INTERVAL / 2), "another text");
+    assert!(recent.admits(&notice("b", 1), start + EVENT_INTERVAL / 2), "another owner");
+    assert!(recent.admits(&notice("a", 1), start + EVENT_INTERVAL));
+    assert!(!recent.admits(&notice("a", 2), start + EVENT_INTERVAL));
     let later = start + EVENT_INTERVAL * 3;
-    let admitted = (0..2 * MAX_OWNERS).filter(|n| recent.admits(&owner(&n.to_string()), later)).count();
-    assert_eq!(admitted, MAX_OWNERS, "a flood of owners takes no more");
+    let admitted = (0..9).filter(|digest| recent.admits(&notice("a", *digest), later)).count();
+    assert_eq!(admitted, MAX_OF_OWNER, "texts that differ for each pod");
+    let admitted = (0..2 * MAX_EVENTS).filter(|n| recent.admits(&notice(&n.to_string(), 1), later)).count();
+    assert_eq!(admitted, MAX_EVENTS - MAX_OF_OWNER, "a flood of owners takes no more");
 }
 
 #[test]
-fn replicas_give_an_event_the_same_name_within_a_minute() {
-    let at = |second| {
-        let notice = notice(&review(false, &controller()), &refused()).unwrap();
+fn replicas_give_an_event_the_same_name_within_a_minute_and_each_text_its_own() {
+    let at = |second, outcome: &AdmissionOutcome, pod: &str| {
+        let mut review = review(false, &controller());
+        review.object["metadata"]["generateName"] = pod.into();
+        let notice = notice(&review, outcome).unwrap();
         event(notice, Timestamp::from_second(second).unwrap(), "i").metadata.name.unwrap()
     };
-    assert_eq!(at(1_767_225_600), "web-5d.0a1b2c3d.1c16dc0");
-    assert_eq!(at(1_767_225_659), at(1_767_225_600));
-    assert_ne!(at(1_767_225_660), at(1_767_225_600));
+    let (refused, other) = (refused(), AdmissionOutcome::refused("error", "another".to_owned()));
+    let first = at(1_767_225_600, &refused, "web-5d-");
+    assert!(first.starts_with("web-5d.0a1b2c3d.1c16dc0."), "{first}");
+    assert_eq!(at(1_767_225_659, &refused, "web-5d-"), first);
+    assert_eq!(at(1_767_225_600, &refused, "web-2"), first, "the pod makes no difference");
+    assert_ne!(at(1_767_225_660, &refused, "web-5d-"), first);
+    assert_ne!(at(1_767_225_600, &other, "web-5d-"), first);
 }
 
 #[test]
 fn names_and_messages_are_within_the_api_servers_limits() {
     let mut long = controller();
-    long["name"] = json!(format!("{}.{}", "a".repeat(230), "b".repeat(20)));
+    long["name"] = json!(format!("{}.{}", "a".repeat(220), "b".repeat(30)));
     let outcome = AdmissionOutcome::refused("error", "ü".repeat(9999));
     let event = event(notice(&review(false, &long), &outcome).unwrap(), Timestamp::now(), "i");
     let name = event.metadata.name.unwrap();
-    assert!(name.len() <= 253 && name.starts_with(&"a".repeat(230)) && !name.contains(".."), "{name}");
+    assert!(name.len() <= 253 && name.starts_with(&"a".repeat(220)) && !name.contains(".."), "{name}");
     assert!(event.message.unwrap().len() <= 1024);
     assert_eq!(event.involved_object.name.as_deref(), long["name"].as_str());
 }

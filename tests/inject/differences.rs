@@ -1,5 +1,7 @@
 //! Tests of the intended differences from Istio's injection: one trial for each, under its name in docs/webhook.md.
 
+mod status_port;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -13,17 +15,17 @@ type Check = fn() -> Result<(), Failed>;
 
 const DIFFERENCES: &[(&str, Check)] = &[
     ("probe of a port that has no number", probe),
-    ("probe without a status port", no_port),
+    ("probe without a status port", status_port::no_port),
     ("text that would leave its place in YAML", text),
     ("kind of another group", kind),
     ("image without registry or tag", image),
-    ("metrics on the pod's own status port", metrics),
+    ("metrics on the pod's own status port", status_port::metrics),
     ("annotation that Istio does not check", unchecked),
     ("space in a list of an annotation", space),
     ("empty element of a list", empty),
     ("number with a leading zero", leading_zero),
     ("value by which a pod would not start", unstartable),
-    ("status port of the pod's proxy configuration", configured),
+    ("status port of the pod's proxy configuration", status_port::configured),
     ("pod for Windows", windows),
     ("runtime class of a sandbox", sandbox),
     ("application that runs as the proxy", as_proxy),
@@ -31,6 +33,7 @@ const DIFFERENCES: &[(&str, Check)] = &[
     ("text after the end of a document", after_end),
     ("ports of one number", ports),
     ("native sidecar by another value", native),
+    ("default templates of a document", document),
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
@@ -158,18 +161,6 @@ fn probe() -> Result<(), Failed> {
     equal(&pod["spec"]["containers"][0]["livenessProbe"], &probe)
 }
 
-fn no_port() -> Result<(), Failed> {
-    let probe = json!({"httpGet": {"port": 80}});
-    for (own, port) in [("0", 80), ("123", 123), ("15099", 15099)] {
-        let annotations = json!({"status.sidecar.istio.io/port": own});
-        let containers = json!([{"name": "a", "livenessProbe": probe}]);
-        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}});
-        let pod = injected(&pod, VALUES)?;
-        equal(&pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], &json!(port))?;
-    }
-    Ok(())
-}
-
 fn text() -> Result<(), Failed> {
     let pod = |level: &str| json!({"metadata": {"annotations": {"sidecar.istio.io/logLevel": level}}, "spec": {"containers": []}});
     equal(&injected(&pod("debug"), VALUES)?["spec"]["containers"][0]["args"], &json!(["debug"]))?;
@@ -223,15 +214,6 @@ fn image() -> Result<(), Failed> {
     refused(injected_by(template, &pod, "{}"), "\"<nil>:1\": an expression of the template has no value")
 }
 
-fn metrics() -> Result<(), Failed> {
-    for (own, port) in [("15099", "15099"), ("123", "15020"), ("0", "15020")] {
-        let annotations = json!({"status.sidecar.istio.io/port": own});
-        let pod = injected(&json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}}), VALUES)?;
-        equal(&pod["metadata"]["annotations"]["prometheus.io/port"], &json!(port))?;
-    }
-    Ok(())
-}
-
 /// Returns a pod with this annotation after injection.
 fn annotated(name: &str, value: &str) -> Result<Value, Failed> {
     injected(&json!({"metadata": {"annotations": {name: value}}, "spec": {"containers": []}}), VALUES)
@@ -269,6 +251,11 @@ fn leading_zero() -> Result<(), Failed> {
     {
         refused(annotated(&format!("traffic.sidecar.istio.io/{name}"), value), "must be")?;
     }
+    for (name, value) in
+        [("status.sidecar.istio.io/port", "015099"), ("readiness.status.sidecar.istio.io/periodSeconds", "010")]
+    {
+        refused(annotated(name, value), &format!("for annotation {name:?}: must be"))?;
+    }
     annotated("traffic.sidecar.istio.io/excludeInboundPorts", "0,80").map(drop)
 }
 
@@ -281,30 +268,6 @@ fn unstartable() -> Result<(), Failed> {
         injected_by(TEMPLATE, &pod, "{ports: '80,*'}"),
         "the injected pod would not start: traffic.sidecar.istio.io/excludeInboundPorts: \"*\" is not allowed",
     )
-}
-
-/// The port of the agent in the pod's own proxy configuration is that of metrics, probes and exclusions.
-fn configured() -> Result<(), Failed> {
-    const TEMPLATE: &str = "metadata:\n  annotations:\n    traffic.sidecar.istio.io/excludeInboundPorts: '{{ annotation .ObjectMeta `status.sidecar.istio.io/port` .Values.global.proxy.statusPort }}'\nspec:\n  containers:\n  - {name: istio-proxy, image: i}\n";
-    const VALUES: &str = "{global: {proxy: {statusPort: 15020}}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: true}}";
-    let containers = json!([{"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}]);
-    for (config, own, port) in
-        [("{}", None, 15020), ("statusPort: 15099", None, 15099), ("statusPort: 15099", Some("15088"), 15088)]
-    {
-        let mut annotations = json!({"proxy.istio.io/config": config});
-        if let Some(own) = own {
-            annotations["status.sidecar.istio.io/port"] = own.into();
-        }
-        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}});
-        let pod = injected_by(TEMPLATE, &pod, VALUES)?;
-        let annotations = &pod["metadata"]["annotations"];
-        equal(&annotations["prometheus.io/port"], &json!(port.to_string()))?;
-        equal(&annotations["traffic.sidecar.istio.io/excludeInboundPorts"], &json!(port.to_string()))?;
-        equal(&pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], &json!(port))?;
-        let added = if own.is_some() { json!(own) } else { Value::Null };
-        equal(&annotations["status.sidecar.istio.io/port"], &added)?;
-    }
-    Ok(())
 }
 
 fn windows() -> Result<(), Failed> {
@@ -371,6 +334,35 @@ fn native() -> Result<(), Failed> {
         let inits = injected.pod["spec"]["initContainers"].as_array().ok_or("no init containers")?;
         let is_native = inits.iter().any(|container| container["name"] == "istio-proxy");
         equal(&json!([value, default, is_native]), &json!([value, default, expected]))?;
+    }
+    Ok(())
+}
+
+/// A document gets the templates that the webhook gives to its pod.
+fn document() -> Result<(), Failed> {
+    let team = "spec: {containers: [{name: istio-proxy, env: [{name: TEAM, value: a}]}]}";
+    for (default, role, of_team) in
+        [(json!(["gateway"]), "router", false), (json!(["both"]), "sidecar", true), (json!([]), "sidecar", false)]
+    {
+        let mut templates = json!(BuiltIn::templates());
+        templates["team"] = team.into();
+        let settings = json!({"policy": "enabled", "defaultTemplates": default, "aliases": {"both": ["sidecar", "team"]}, "templates": templates});
+        let config = BuiltIn::default().config()?;
+        let injector = Injector::new(Config { settings: Settings::parse(&settings.to_string(), None)?, ..config });
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "shop"}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}});
+        let InjectionOutcome::Injected { injected, .. } = injector.review(&Request::new(&pod, "shop"))? else {
+            return Err("was skipped".into());
+        };
+        let Document::Workload { document, .. } = injector.inject_document(pod.clone(), &|_| false)? else {
+            return Err("is no workload".into());
+        };
+        let containers = document["spec"]["containers"].as_array().ok_or("no containers")?;
+        let sidecar = containers.iter().find(|container| container["name"] == "istio-proxy").ok_or("no sidecar")?;
+        equal(&sidecar["args"][1], &json!(role))?;
+        let has_team =
+            sidecar["env"].as_array().is_some_and(|env| env.iter().any(|variable| variable["name"] == "TEAM"));
+        equal(&json!(has_team), &json!(of_team))?;
+        equal(&document["spec"]["containers"], &injected.pod["spec"]["containers"])?;
     }
     Ok(())
 }

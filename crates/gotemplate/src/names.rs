@@ -26,6 +26,21 @@ impl Template {
         finder.tree(&self.tree);
         finder.names
     }
+
+    /// Whether text outside of actions contains `part`; named templates count if they are called.
+    pub fn has_text(&self, part: &str) -> bool {
+        self.tree.called().into_iter().any(|nodes| has_text(nodes, part))
+    }
+}
+
+fn has_text(nodes: &[Node], part: &str) -> bool {
+    nodes.iter().any(|node| match node {
+        Node::Text(text) => text.contains(part),
+        Node::If(branch) | Node::With(branch) | Node::Range(branch) => {
+            has_text(&branch.body, part) || has_text(&branch.otherwise, part)
+        }
+        Node::Action(_) | Node::Template(..) | Node::Break | Node::Continue => false,
+    })
 }
 
 /// What happens to the value of an operand.
@@ -184,6 +199,20 @@ mod tests {
             ("{{ block `c` . }}{{ template `a` }}{{ end }}", "A B"),
         ] {
             assert_eq!(names(&format!("{DEFINED}{call}"))[1], found, "{call}");
+        }
+    }
+
+    #[test]
+    fn text_counts_outside_of_named_templates_that_are_not_called() {
+        for (text, found) in [
+            ("a: part", true),
+            ("{{ if .A }}{{ else }}{{ range .B }}- part{{ end }}{{ end }}", true),
+            ("{{ define `a` }}part{{ end }}{{ template `a` }}", true),
+            ("{{ define `a` }}part{{ end }}", false),
+            ("{{ `part` }}{{/* part */}}", false),
+        ] {
+            let template = Template::parse("t", text, Delims::BRACES, &Functions::go()).unwrap();
+            assert_eq!(template.has_text("part"), found, "{text}");
         }
     }
 

@@ -4,6 +4,9 @@
 
 mod injected;
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use gocompat::quantity::is_quantity;
 use gotemplate::{Budget, Exceeded};
 use redirect::CIDRS;
@@ -21,12 +24,12 @@ type Check = fn(&str) -> Result<(), &'static str>;
 const INCLUDED: &str = "`*` or a comma-separated list of CIDRs such as 10.0.0.0/8, as includeIPRanges of the values";
 const EXCLUDED: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8, as excludeIPRanges of the values";
 const IMAGE: &str = "an image that the kubelet can parse: [host[:port]/]path[:tag][@digest] with a lower-case path, such as docker.io/istio/proxyv2:1.30.0";
-const NUMBER: &str = "a whole number from 0 to 4294967295";
+const NUMBER: &str = "a whole number from 0 to 4294967295 without leading zeros";
 
 /// The check of each annotation.
 const CHECKS: [(&str, Check); 31] = [
     (annotation::INTERCEPTION_MODE, |v| traffic(annotation::INTERCEPTION_MODE, v)),
-    (annotation::STATUS_PORT, |v| whole::<u16>(v, "a port from 0 to 65535")),
+    (annotation::STATUS_PORT, |v| whole::<u16>(v, "a port from 0 to 65535 without leading zeros")),
     (annotation::READINESS_DELAY, number),
     (annotation::READINESS_PERIOD, number),
     (annotation::READINESS_FAILURES, number),
@@ -149,10 +152,10 @@ fn number(value: &str) -> Result<(), &'static str> {
     whole::<u32>(value, NUMBER)
 }
 
-/// Checks an unsigned number. Go's parser refuses a plus sign, which Rust's accepts.
-fn whole<T: std::str::FromStr>(value: &str, allowed: &'static str) -> Result<(), &'static str> {
-    let parsed = value.starts_with(|c: char| c.is_ascii_digit()).then(|| value.parse::<T>().ok()).flatten();
-    parsed.map(drop).ok_or(allowed)
+/// Checks an unsigned number in the one spelling that templates, YAML and the plugin read alike: a number with a leading zero is octal
+/// in YAML.
+fn whole<T: FromStr + Display>(value: &str, allowed: &'static str) -> Result<(), &'static str> {
+    value.parse::<T>().is_ok_and(|number| number.to_string() == value).then_some(()).ok_or(allowed)
 }
 
 fn boolean(value: &str) -> Result<(), &'static str> {
@@ -208,7 +211,10 @@ mod tests {
             (annotation::INTERCEPTION_MODE, "redirect"),
             (annotation::STATUS_PORT, "70000"),
             (annotation::STATUS_PORT, "+80"),
+            (annotation::STATUS_PORT, "015099"),
+            (annotation::STATUS_PORT, "00"),
             (annotation::READINESS_PERIOD, "+2"),
+            (annotation::READINESS_PERIOD, "010"),
             (annotation::INCLUDE_OUTBOUND_CIDRS, "10.0.0.0/8,bad"),
             (annotation::EXCLUDE_OUTBOUND_CIDRS, "*"),
             (annotation::EXCLUDE_INBOUND_PORTS, "*"),
@@ -236,7 +242,12 @@ mod tests {
                 "{error}"
             );
         }
-        for (name, value) in [(annotation::INCLUDE_OUTBOUND_CIDRS, "*"), (annotation::INCLUDE_INBOUND_PORTS, "")] {
+        for (name, value) in [
+            (annotation::INCLUDE_OUTBOUND_CIDRS, "*"),
+            (annotation::INCLUDE_INBOUND_PORTS, ""),
+            (annotation::STATUS_PORT, "0"),
+            (annotation::READINESS_PERIOD, "10"),
+        ] {
             check(&pod(name, value)).unwrap();
         }
     }

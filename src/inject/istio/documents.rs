@@ -9,7 +9,7 @@ use gotemplate::Budget;
 use serde_json::Value;
 
 use super::policy::{self, Decision, Policy, Reason};
-use super::settings::{Program, SIDECAR};
+use super::settings::Program;
 use super::subject::Subject;
 use super::{Error, Injector, Owner, advice, annotations, elsewhere, job, legacy, pipeline, startable};
 use crate::inject::pod;
@@ -140,18 +140,22 @@ impl Injector {
         let namespace = pod::text(pod::metadata(pod), "namespace");
         let budget = &mut Budget::default();
         let proxy_config = config.mesh.proxy_of(pod, namespace, &[], budget)?;
-        if let Program::Legacy(program) = &config.settings.program {
-            let pod = &legacy::without_later(pod, &owner.name, budget)?;
-            let subject = Subject::plain(pod, owner, proxy_config);
-            if program.release(&config.values) < PATCHED_SINCE {
-                return Ok(advised(legacy::kube_inject::inject(config, program, &subject, budget)?));
+        match &config.settings.program {
+            Program::Legacy(program) => {
+                let pod = &legacy::without_later(pod, &owner.name, budget)?;
+                let subject = Subject::plain(pod, owner, proxy_config);
+                if program.release(&config.values) < PATCHED_SINCE {
+                    return Ok(advised(legacy::kube_inject::inject(config, program, &subject, budget)?));
+                }
+                let patch = legacy::inject(config, program, &subject, budget)?;
+                Ok(advised(legacy::patched(pod, &patch)?))
             }
-            let patch = legacy::inject(config, program, &subject, budget)?;
-            return Ok(advised(legacy::patched(pod, &patch)?));
+            Program::Modern { default, aliases, .. } => {
+                let plain = Subject::plain(pod, owner, proxy_config);
+                let subject = Subject { templates: default, aliases, native, claims, ..plain };
+                pipeline::inject(config, &self.overlays, &subject, budget)
+            }
         }
-        let templates = &[SIDECAR.to_owned()];
-        let subject = Subject { templates, native, claims, ..Subject::plain(pod, owner, proxy_config) };
-        pipeline::inject(config, &self.overlays, &subject, budget)
     }
 }
 

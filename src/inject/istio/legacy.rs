@@ -53,8 +53,8 @@ pub(super) fn inject(
     }
     let mut annotations = config.settings.injected_annotations.clone();
     if merge {
-        annotations
-            .insert("prometheus.io/port".to_owned(), prometheus::port(pod, subject.status_port()).to_string().into());
+        let port = prometheus::port(pod, prometheus::configured(subject.status_port(), &config.mesh));
+        annotations.insert("prometheus.io/port".to_owned(), port.to_string().into());
         annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
         annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     }

@@ -349,7 +349,8 @@ fn finish(
     merged: &mut Value,
     budget: &mut Budget,
 ) -> Result<Vec<String>, Error> {
-    let ports = prometheus::Ports::of(merged, subject.status_port());
+    let configured = prometheus::configured(subject.status_port(), &config.mesh);
+    let ports = prometheus::Ports::of(merged, configured);
     prometheus::merge(merged, config.mesh.prometheus_merge, ports, budget)?;
     prometheus::secure_port(merged);
     if probes::are_rewritten(merged, config.values.rewrite_probes) {

@@ -5,7 +5,7 @@ use gocompat::parse_bool;
 use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
-use super::Error;
+use super::{Error, Mesh, proxy};
 use crate::contract::{annotation, port};
 use crate::inject::{gojson, pod};
 
@@ -38,7 +38,7 @@ const UNPRIVILEGED: u16 = 1024;
 /// The ports of a pod's agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
-    /// The status port of the pod's proxy configuration.
+    /// The port of merged metrics without the pod's annotation; see [`configured`].
     pub(super) configured: u16,
     /// The port of merged metrics; see [`port`].
     pub(super) metrics: u16,
@@ -48,6 +48,12 @@ impl Ports {
     pub(super) fn of(pod: &Value, configured: u16) -> Self {
         Self { configured, metrics: port(pod, configured) }
     }
+}
+
+/// Returns the port of merged metrics of a pod without the annotation: the status port of its proxy configuration. A privileged port there
+/// is ignored, as in the annotation, for that of the mesh.
+pub(super) fn configured(own: u16, mesh: &Mesh) -> u16 {
+    if own >= UNPRIVILEGED { own } else { proxy::number(mesh.proxy(), "statusPort", own) }
 }
 
 /// Returns the port of merged metrics: the status port in the pod's annotation, else that of its proxy configuration. A
@@ -194,10 +200,15 @@ pub(super) fn secure_port(pod: &mut Value) {
     let Some(variable) = pod::find(pod::list(sidecar, "env"), SECURE_PORT) else { return };
     let port = pod::text(variable, "value").to_owned();
     let annotations = pod::annotations_mut(pod);
-    let is_set = annotations.keys().any(|name| sanitised(name).eq(sanitised(annotation::SECURE_METRICS_PORT)));
+    let is_set = annotations.keys().any(|name| is_secure_port(name));
     if !port.is_empty() && port != "0" && !is_set {
         annotations.insert(annotation::SECURE_METRICS_PORT.to_owned(), port.into());
     }
+}
+
+/// Whether Prometheus reads an annotation as the port of metrics over TLS.
+pub(super) fn is_secure_port(name: &str) -> bool {
+    sanitised(name).eq(sanitised(annotation::SECURE_METRICS_PORT))
 }
 
 #[cfg(test)]

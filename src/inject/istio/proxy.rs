@@ -6,6 +6,9 @@ use serde_json::Value;
 use crate::contract::{annotation, container, port, proxy_env};
 use crate::inject::pod;
 
+/// The purpose of the administration port among [`ports`].
+pub(super) const ADMINISTRATION: &str = "on which the proxy serves its administration";
+
 /// The program of a pod's sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program<'a> {
@@ -80,7 +83,7 @@ pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<
     let mut ports = vec![
         (variable_port(sidecar, "ENVOY_PROMETHEUS_PORT", port::PROMETHEUS), "on which the proxy serves Prometheus"),
         (variable_port(sidecar, "ENVOY_STATUS_PORT", port::READINESS), "on which the proxy serves its readiness"),
-        (number(proxy_config, "proxyAdminPort", port::ADMIN), "on which the proxy serves its administration"),
+        (number(proxy_config, "proxyAdminPort", port::ADMIN), ADMINISTRATION),
     ];
     ports.extend(dns_port(sidecar, role).map(|port| (port, "on which the agent serves DNS")));
     if role == "sidecar" && is_on(sidecar, "ISTIO_META_ENABLE_HBONE", false) {

@@ -1,7 +1,7 @@
-//! The conflict of the agent's status port with the other ports on which the agent and the proxy listen.
+//! The conflict of the agent's status port, or of the proxy's administration port, with the other ports on which the agent and the proxy
+//! listen.
 //!
-//! The agent opens its status port first. What needs the port then cannot open it, and the pod never becomes ready. An application
-//! that declares a port of either is warned about: whichever opens it second fails.
+//! Whichever opens a port second fails, and the pod never becomes ready. An application that declares a port of either is warned about.
 
 use serde_json::Value;
 
@@ -9,27 +9,39 @@ use super::proxy;
 use crate::contract::{annotation, container, port};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// A status port on which the agent or the proxy listens for another purpose.
+const STATUS: &str = "status port of the agent";
+const ADMIN: &str = "administration port of the proxy";
+
+/// A port on which the agent or the proxy listens for another purpose.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the status port of the agent is {port} ({source_name}), {purpose}: only one of the two can listen on it")]
+#[error("the {what} is {port} ({source_name}), {purpose}: only one of the two can listen on it")]
 pub struct Taken {
+    what: &'static str,
     port: u16,
     /// The annotation or the field that sets the port.
     source_name: &'static str,
     purpose: &'static str,
 }
 
-/// Checks the status port of a pod whose sidecar is Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh
-/// and of the pod's proxy.
+/// Checks the status port and the administration port of a pod whose sidecar is Istio's agent with a proxy. `mesh` and `proxy_config`: the
+/// configurations of the mesh and of the pod's proxy.
 ///
 /// # Errors
-/// The agent or the proxy listens on the port for another purpose.
+/// The agent or the proxy listens on one of the two for another purpose.
 pub(super) fn check(author: &Value, merged: &Value, (mesh, proxy_config): (&Value, &Value)) -> Result<(), Taken> {
-    let (status, source_name) = status_port(author, proxy_config);
-    match proxy::ports(merged, (mesh, proxy_config)).into_iter().find(|(port, _)| *port == status && status != 0) {
-        Some((port, purpose)) => Err(Taken { port, source_name, purpose }),
-        None => Ok(()),
-    }
+    let (status, status_source) = status_port(author, proxy_config);
+    let ports = proxy::ports(merged, (mesh, proxy_config));
+    let of_admin = ports.iter().find(|(_, purpose)| *purpose == proxy::ADMINISTRATION).map(|(port, _)| *port);
+    let taken = |what, own: u16, source_name| {
+        // Port 0 stands for none.
+        let is_other = |(port, purpose): &&(u16, &str)| {
+            *port == own && own != 0 && (what != ADMIN || *purpose != proxy::ADMINISTRATION)
+        };
+        ports.iter().find(is_other).map(|(port, purpose)| Taken { what, port: *port, source_name, purpose })
+    };
+    let taken = taken(STATUS, status, status_source)
+        .or_else(|| taken(ADMIN, of_admin?, "proxyAdminPort of the proxy configuration"));
+    taken.map_or(Ok(()), Err)
 }
 
 /// Returns the status port of the agent, and the annotation or the field that sets it.
@@ -103,6 +115,32 @@ mod tests {
         let dns = "proxyMetadata: {ISTIO_META_DNS_CAPTURE: 'true'}";
         let dns = json!({annotation::STATUS_PORT: "15053", annotation::PROXY_CONFIG: dns});
         assert!(refusal(&dns).unwrap().contains("serves DNS"));
+    }
+
+    #[test]
+    fn an_administration_port_on_which_another_listens_is_refused_with_its_source() {
+        let refused = |config: &str, templates: &str| {
+            refusal(&json!({annotation::PROXY_CONFIG: config, annotation::TEMPLATES: templates})).unwrap_or_default()
+        };
+        for (port, purpose) in
+            [(15001, "outbound traffic"), (15006, "inbound traffic"), (15021, "readiness"), (15090, "Prometheus")]
+        {
+            let reason = refused(&format!("proxyAdminPort: {port}"), "sidecar");
+            let start =
+                format!("administration port of the proxy is {port} (proxyAdminPort of the proxy configuration)");
+            assert!(reason.contains(&start) && reason.contains(purpose), "{reason}");
+        }
+        let dns = "{proxyAdminPort: 15053, proxyMetadata: {ISTIO_META_DNS_CAPTURE: 'true'}}";
+        assert!(refused(dns, "sidecar").contains("serves DNS"));
+        assert!(refused("proxyAdminPort: 15020", "sidecar").contains("status port of the agent is 15020"));
+        for (config, templates) in [
+            ("proxyAdminPort: 15053", "sidecar"),
+            ("proxyAdminPort: 15099", "sidecar"),
+            ("proxyAdminPort: 15001", "gateway"),
+            ("{proxyAdminPort: 15020, statusPort: 15099}", "sidecar"),
+        ] {
+            assert_eq!(refused(config, templates), "", "{config}");
+        }
     }
 
     /// Returns the warnings about ports for a pod whose application declares this port.

@@ -19,8 +19,13 @@ pub(super) fn of_istio<'n>(names: impl Iterator<Item = &'n str>) -> impl Iterato
     })
 }
 
-/// Whether what precedes the slash differs from a prefix in few letters; in one, if the prefix is short.
+/// Whether what precedes the slash differs from a prefix in few letters, in one if the prefix is short, or the name has underscores in
+/// place of a prefix's dots or slash, as Prometheus spells names.
 fn has_mistyped_prefix(name: &str) -> bool {
+    let spelt = underscored(name);
+    if PREFIXES.iter().any(|prefix| spelt.starts_with(&underscored(prefix))) {
+        return true;
+    }
     let Some((domain, _)) = name.split_once('/') else { return false };
     let domain = domain.to_lowercase();
     PREFIXES.iter().map(|prefix| prefix.trim_end_matches('/')).any(|prefix| {
@@ -38,10 +43,17 @@ pub(super) fn with_meant<'n, K: Iterator<Item = &'n str>>(
     names.enumerate().map(named).collect()
 }
 
+/// Returns a name with underscores in place of dots and slashes.
+fn underscored(name: &str) -> String {
+    name.replace(['.', '/'], "_")
+}
+
 fn meant<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
-    let lower = name.to_lowercase();
+    let prometheus = |name: &str| underscored(name).replace('-', "_");
+    let (lower, spelt) = (name.to_lowercase(), prometheus(name));
     let near = known.filter(|known| known.len().abs_diff(lower.len()) <= CHANGES);
-    let distances = near.map(|known| (distance(&lower, &known.to_lowercase()), known));
+    let changes = |known: &str| if prometheus(known) == spelt { 0 } else { distance(&lower, &known.to_lowercase()) };
+    let distances = near.map(|known| (changes(known), known));
     match distances.filter(|(changes, _)| *changes <= CHANGES).min() {
         Some((_, meant)) => format!("{name} (is {meant} meant?)"),
         None => name.to_owned(),

@@ -43,7 +43,7 @@ fn accepts(stage: &Stage<'_>) -> Result<()> {
 fn check(stage: &Stage<'_>, pod: &Value, chosen: [&Configured; 2], native: [bool; 2]) -> Result<u32> {
     admit(stage, pod).map_err(|error| error.context(format!("before the injection: {pod}")))?;
     let (mut pod, mut count) = (pod.clone(), 0);
-    for (Configured { name, injector }, native) in chosen.into_iter().zip(native) {
+    for (Configured { name, injector, .. }, native) in chosen.into_iter().zip(native) {
         let Some(injected) = injected(injector, &pod, native) else { break };
         let what = || format!("after injection {} with {name}, native sidecars {native}: {injected}", count + 1);
         admit(stage, &injected).map_err(|error| error.context(what()))?;

@@ -9,6 +9,8 @@ mod settings;
 use std::path::Path;
 
 use istio_cni::inject::istio::{BuiltIn, Injector};
+use istio_cni::plugin::{self, Verdict};
+use istio_cni::pod::PodFacts;
 use libtest_mimic::{Failed, Trial};
 use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::TestRunner;
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 use test_support::tier;
 
 use self::others::BOTH;
-use self::settings::{CHOICES, Injection};
+use self::settings::{CHOICES, Declined, Injection};
 use super::equal::same;
 use super::property;
 
@@ -149,16 +151,21 @@ fn all_pairs_of_documents(settings: &Path) -> Result<(), Failed> {
 }
 
 fn all_pairs(settings: &Path) -> Result<(), Failed> {
-    let injections = injections(settings, true)?;
+    let mut injections = injections(settings, true)?;
+    injections.extend(Declined::all()?);
     let mut runner = TestRunner::default();
     for first in &injections {
         for second in &injections {
             for _ in 0..PODS {
                 let pod = first.with_image(second.with_image(pod().new_tree(&mut runner)?.current()));
-                let expected = second.inject(&pod)?;
                 let what = format!("{} and then {}: {pod}", first.name, second.name);
                 let failed = |error: Failed| Failed::from(format!("{what}\n{}", error.message().unwrap_or_default()));
                 let once = first.inject(&pod).map_err(failed)?;
+                if second.declined.is_some() {
+                    stays(second, &once).map_err(failed)?;
+                    continue;
+                }
+                let expected = second.inject(&pod)?;
                 let twice = second.inject(&once).map_err(failed)?;
                 same(&expected, &twice).map_err(failed)?;
                 same(&expected, &second.inject(&twice)?).map_err(failed)?;
@@ -167,6 +174,25 @@ fn all_pairs(settings: &Path) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// Checks that settings that inject no sidecar leave a pod as it is, and that a pod whose validation would find no redirection
+/// then is refused.
+fn stays(declining: &Injection, pod: &Value) -> Result<(), Failed> {
+    let asked = declining.asked(pod);
+    let inits = asked["spec"]["initContainers"].as_array().map_or(&[][..], Vec::as_slice);
+    let has = |name: &str| inits.iter().any(|container| container["name"] == name);
+    let facts = PodFacts::from_pod_json(asked.to_string().as_bytes())?;
+    let is_redirected = has("istio-init") || matches!(plugin::of_pod(&facts)?, Verdict::Redirect { .. });
+    match declining.inject(pod) {
+        Ok(_) if is_redirected || !has("istio-validation") => Ok(()),
+        Err(failed) if !is_redirected && has("istio-validation") => {
+            let message = failed.message().unwrap_or_default();
+            message.contains("it is of a former injection").then_some(()).ok_or_else(|| message.into())
+        }
+        Ok(left) => Err(format!("it never starts: {left}").into()),
+        Err(failed) => Err(failed),
+    }
 }
 
 /// Fails if two injected containers of a pod have one name.
@@ -181,7 +207,7 @@ fn once_each(pod: &Value) -> Result<(), Failed> {
 
 fn built_in(native: bool) -> Result<Injection, Failed> {
     let injector = Injector::new(BuiltIn::default().config()?);
-    Ok(Injection { name: format!("native {native}"), injector, native })
+    Ok(Injection { name: format!("native {native}"), injector, native, declined: None })
 }
 
 fn simple() -> Value {

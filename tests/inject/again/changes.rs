@@ -165,7 +165,7 @@ fn with_network() -> Result<Injection, Failed> {
     let config = BuiltIn::default().config()?;
     let network = json!({"network": "n1"}).as_object().cloned().unwrap_or_default();
     let config = Config { values: config.values.clone().with_global(network), ..config };
-    Ok(Injection { name: "network".to_owned(), injector: Injector::new(config), native: false })
+    Ok(Injection { name: "network".to_owned(), injector: Injector::new(config), native: false, declined: None })
 }
 
 fn networks() -> Result<(), Failed> {
@@ -257,7 +257,12 @@ fn redirecting() -> Result<Injection, Failed> {
     });
     let global = json!({"proxy": proxy}).as_object().cloned().unwrap_or_default();
     let config = Config { values: config.values.clone().with_global(global), ..config };
-    Ok(Injection { name: "values of the traffic".to_owned(), injector: Injector::new(config), native: false })
+    Ok(Injection {
+        name: "values of the traffic".to_owned(),
+        injector: Injector::new(config),
+        native: false,
+        declined: None,
+    })
 }
 
 const RANGES: &str = "traffic.sidecar.istio.io/includeOutboundIPRanges";

@@ -51,12 +51,12 @@ impl By {
 
 pub(super) fn of_mesh(mesh: &Value, native: bool) -> Result<Injection, Failed> {
     let config = Config { mesh: Mesh::parse(&mesh.to_string())?, ..BuiltIn::default().config()? };
-    Ok(Injection { name: mesh.to_string(), injector: Injector::new(config), native })
+    Ok(Injection { name: mesh.to_string(), injector: Injector::new(config), native, declined: None })
 }
 
 fn of_template(template: &str) -> Result<Injection, Failed> {
     let config = Config { settings: Settings::from_template(template)?, ..BuiltIn::default().config()? };
-    Ok(Injection { name: template.to_owned(), injector: Injector::new(config), native: false })
+    Ok(Injection { name: template.to_owned(), injector: Injector::new(config), native: false, declined: None })
 }
 
 /// Checks that the pod that `change` makes of an injected one becomes, injected by each of `seconds`, what the changed
@@ -281,8 +281,10 @@ fn network() -> Result<(), Failed> {
     let config = BuiltIn::default().config()?;
     let network = json!({"network": "n1"}).as_object().cloned().unwrap_or_default();
     let networked = Config { values: config.values.clone().with_global(network), ..config };
-    let (networked, plain) =
-        (Injection { name: "network".to_owned(), injector: Injector::new(networked), native: true }, built_in(true)?);
+    let (networked, plain) = (
+        Injection { name: "network".to_owned(), injector: Injector::new(networked), native: true, declined: None },
+        built_in(true)?,
+    );
     check((&networked, &[&plain, &networked]), &simple(), |_| {}, &BOTH)?;
     let mut own = simple();
     own["metadata"]["labels"] = json!({"topology.istio.io/network": "n1"});

@@ -13,9 +13,48 @@ pub(super) struct Injection {
     pub(super) name: String,
     pub(super) injector: Injector,
     pub(super) native: bool,
+    /// How the sidecar is declined, if it is.
+    pub(super) declined: Option<Declined>,
+}
+
+/// A setting with which pods get no sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Declined {
+    /// The policy is `disabled`.
+    Policy,
+    /// The pod's label is that of `neverInjectSelector`.
+    Selector,
+    /// The pod's label `sidecar.istio.io/inject`.
+    Label,
+}
+
+impl Declined {
+    /// Returns the injections with each of these settings.
+    pub(super) fn all() -> Result<Vec<Injection>, Failed> {
+        let of = |declined: Self| {
+            let policy = if declined == Self::Policy { "disabled" } else { "enabled" };
+            let never = json!([{"matchLabels": {"kept": "away"}}]);
+            let settings = json!({"policy": policy, "neverInjectSelector": never, "templates": BuiltIn::templates()});
+            let settings = Settings::parse(&settings.to_string(), None)?;
+            let injector = Injector::new(Config { settings, ..BuiltIn::default().config()? });
+            Ok(Injection { name: format!("{declined:?}"), injector, native: false, declined: Some(declined) })
+        };
+        [Self::Policy, Self::Selector, Self::Label].into_iter().map(of).collect()
+    }
 }
 
 impl Injection {
+    /// Returns the pod as its author asks for no sidecar.
+    pub(super) fn asked(&self, pod: &Value) -> Value {
+        let mut asked = pod.clone();
+        match self.declined {
+            Some(Declined::Label) => asked["metadata"]["labels"]["sidecar.istio.io/inject"] = "false".into(),
+            Some(Declined::Selector) => asked["metadata"]["labels"]["kept"] = "away".into(),
+            Some(Declined::Policy) | None => {}
+        }
+        asked
+    }
+
     /// The pod with an image of its own sidecar, if no template here replaces `auto`: such a pod is refused.
     pub(super) fn with_image(&self, mut pod: Value) -> Value {
         let containers = pod["spec"]["containers"].as_array_mut().into_iter().flatten();
@@ -140,12 +179,22 @@ impl Choice {
             platform: Platform::Kubernetes,
             compliance_policy: String::new(),
         };
-        Ok(Injection { name: format!("{self:?}"), injector: Injector::new(config), native: self.native })
+        Ok(Injection {
+            name: format!("{self:?}"),
+            injector: Injector::new(config),
+            native: self.native,
+            declined: None,
+        })
     }
 
     pub(super) fn of_built_in(self) -> Result<Injection, Failed> {
         let config = Config { mesh: self.mesh()?, ..BuiltIn::default().config()? };
-        Ok(Injection { name: format!("built-in {self:?}"), injector: Injector::new(config), native: self.native })
+        Ok(Injection {
+            name: format!("built-in {self:?}"),
+            injector: Injector::new(config),
+            native: self.native,
+            declined: None,
+        })
     }
 
     fn mesh(self) -> Result<Mesh, Failed> {
@@ -155,10 +204,13 @@ impl Choice {
 }
 
 impl Injection {
+    /// Returns the pod after the injection. Settings that decline the sidecar leave the pod as it is.
     pub(super) fn inject(&self, pod: &Value) -> Result<Value, Failed> {
-        let request = Request { native_sidecars: self.native, ..Request::new(pod, "shop") };
+        let asked = self.asked(pod);
+        let request = Request { native_sidecars: self.native, ..Request::new(&asked, "shop") };
         match self.injector.review(&request)? {
             InjectionOutcome::Injected { injected, .. } => Ok(injected.pod),
+            InjectionOutcome::Skipped(_) if self.declined.is_some() => Ok(pod.clone()),
             InjectionOutcome::Skipped(decision) => Err(decision.sentence().into()),
         }
     }

@@ -3,7 +3,10 @@
 //! Not everything that an author writes fits what an injection adds: the injection may refuse such a pod. A pod that it injects
 //! must be accepted by the API server, and its redirection by the plugin.
 
-use std::path::Path;
+mod template;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use istio_cni::inject::istio::{
@@ -13,6 +16,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
+
+pub use template::template;
 
 /// Annotations that an author sets, each with valid and invalid values.
 const ANNOTATIONS: &[(&str, &[&str])] = &[
@@ -286,42 +291,64 @@ fn settings() -> impl Strategy<Value = Map<String, Value>> {
 pub struct Configured {
     pub name: String,
     pub injector: Injector,
+    /// The directory of the configuration; `None` for the built-in one.
+    pub directory: Option<PathBuf>,
+    pub platform: Platform,
 }
 
 /// The mesh's configuration of most clusters.
-const MESH: &str = "{trustDomain: cluster.local, rootNamespace: istio-system, \
-                    defaultConfig: {discoveryAddress: 'istiod.istio-system.svc:15012'}}";
+pub const MESH: &str = "{trustDomain: cluster.local, rootNamespace: istio-system, \
+                        defaultConfig: {discoveryAddress: 'istiod.istio-system.svc:15012'}}";
 
-/// Returns injectors with the built-in configuration and with each one of the corpus.
+/// Returns injectors with the built-in configuration and with each one of the corpus, on each platform.
 ///
 /// # Errors
 /// A configuration of the corpus cannot be read.
 pub fn injectors(corpus: &Path) -> Result<Vec<Configured>> {
-    let mut all =
-        vec![Configured { name: "built-in".to_owned(), injector: Injector::new(BuiltIn::default().config()?) }];
-    let Ok(entries) = std::fs::read_dir(corpus.join("settings")) else { return Ok(all) };
-    for path in entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()? {
-        let read = |name: &str| {
-            std::fs::read_to_string(path.join(name)).with_context(|| path.join(name).display().to_string())
-        };
-        let config = Config {
-            settings: Settings::parse(&read("config.yaml")?, None)?,
-            values: Values::parse(&read("values.json")?)?,
-            mesh: Mesh::parse(MESH)?,
-            revision: String::new(),
-            platform: Platform::Kubernetes,
-            compliance_policy: String::new(),
-        };
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        all.push(Configured { name, injector: Injector::new(config) });
+    let mut directories = vec![None];
+    if let Ok(entries) = std::fs::read_dir(corpus.join("settings")) {
+        directories.extend(entries.map(|entry| Ok(Some(entry?.path()))).collect::<Result<Vec<_>>>()?);
     }
-    all.sort_by(|a, b| a.name.cmp(&b.name));
+    directories.sort();
+    let mut all = Vec::new();
+    for directory in directories {
+        for (platform, suffix) in [(Platform::Kubernetes, ""), (Platform::OpenShift, " on OpenShift")] {
+            let config = match &directory {
+                None => BuiltIn { platform, ..BuiltIn::default() }.config()?,
+                Some(directory) => config(directory, platform)?,
+            };
+            let name = directory.as_deref().and_then(Path::file_name).unwrap_or("built-in".as_ref());
+            let name = format!("{}{suffix}", name.to_string_lossy());
+            all.push(Configured { name, injector: Injector::new(config), directory: directory.clone(), platform });
+        }
+    }
     Ok(all)
+}
+
+/// Returns the configuration in a directory of the corpus.
+fn config(directory: &Path, platform: Platform) -> Result<Config> {
+    let read = |name: &str| {
+        std::fs::read_to_string(directory.join(name)).with_context(|| directory.join(name).display().to_string())
+    };
+    let mut values: Value = serde_json::from_str(&read("values.json")?)?;
+    if platform == Platform::OpenShift {
+        values["global"]["platform"] = "openshift".into();
+    }
+    Ok(Config {
+        settings: Settings::parse(&read("config.yaml")?, None)?,
+        values: Values::parse(&values.to_string())?,
+        mesh: Mesh::parse(MESH)?,
+        revision: String::new(),
+        platform,
+        compliance_policy: String::new(),
+    })
 }
 
 /// Returns the pod after the injection, or `None` if the injection skips or refuses it.
 pub fn injected(injector: &Injector, pod: &Value, native_sidecars: bool) -> Option<Value> {
-    match injector.review(&Request { native_sidecars, ..Request::new(pod, "shop") }) {
+    let ranges = BTreeMap::from([("openshift.io/sa.scc.uid-range".to_owned(), "1000700000/10000".to_owned())]);
+    let namespace_annotations = Some(&ranges);
+    match injector.review(&Request { native_sidecars, namespace_annotations, ..Request::new(pod, "shop") }) {
         Ok(InjectionOutcome::Injected { injected, .. }) => Some(injected.pod),
         _ => None,
     }

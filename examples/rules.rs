@@ -19,7 +19,7 @@ const POD: &str = r#"{
 
 fn rules_of(pod: &str) -> Result<String, Box<dyn Error>> {
     Ok(match of_pod(&PodFacts::from_pod_json(pod.as_bytes())?)? {
-        Verdict::Redirect { redirect, .. } => restore::render(&rules::build(&redirect, false).rules, Family::V4),
+        Verdict::Redirect { redirect, .. } => restore::render(&rules::build(&redirect, false), Family::V4),
         Verdict::Skip(reason) => format!("# no rules: {reason}\n"),
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! ADD      env + stdin ─ cni ─▶ Call, NetConf ─ pod ─▶ PodFacts ─ plugin ─▶ Verdict ─ redirect ─▶ Redirect
-//!                                                                     └─ Skip(reason)      │ rules
-//!          prevResult, byte for byte ◀─ cni ◀── converge(netns) ◀── netfilter ◀── RuleSet ◀┘
+//!                                                                     └─ Skip(reason)      │ desired
+//!          prevResult, byte for byte ◀─ cni ◀── netfilter ◀── converge(netns) ◀── Desired ◀┘
 //! install  directory events ─▶ Snapshot ─ install::plan ─▶ Plan{file operations} ─ apply ─▶ Snapshot … ready = the plan is empty
 //! repair   pod events ─▶ broken? ─ decide ─▶ Evict | Delete | Label | Reprogram(converge) | Report | Nothing(reason)
 //! inject   AdmissionReview or YAML ─ policy ─▶ Decision ─ template ─▶ overlay ─ merge ─▶ pod ─ patch ─▶ response

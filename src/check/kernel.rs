@@ -131,7 +131,7 @@ fn attempt(feature: Feature, native_nftables: bool) -> Result<Backend, Failure> 
         forced: is_legacy.then_some(IptablesBinary::Legacy),
         on_difference: OnDifference::Reconcile,
     };
-    let program = || View::with_addresses(vec![feature.address()], options).apply(&feature.redirect());
+    let program = || View::with_addresses(vec![feature.address()], options).apply(&feature.redirect().desired());
     match Netns::in_new(program) {
         Ok(Ok(outcome)) => Ok(outcome.backend),
         Ok(Err(error)) => Err(Failure::of(&error, error.is_denied())),

@@ -110,11 +110,11 @@ pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Redirection {
         Err(error) => Redirection::Fails(error.to_string()),
         Ok(Verdict::Skip(reason)) => Redirection::No(reason),
         Ok(Verdict::Redirect { redirect, warnings }) => {
-            let built = rules::build(&redirect, ipv6);
+            let rules = rules::build(&redirect, ipv6);
             let parameters = parameters(&redirect, &facts, &author["metadata"]["annotations"], &warnings);
             let warnings = warnings.iter().map(ToString::to_string);
-            let warnings = warnings.chain(built.warnings.iter().map(ToString::to_string)).collect();
-            Redirection::Yes { redirect, parameters, rules: built.rules, warnings }
+            let warnings = warnings.chain(rules::warning(&redirect).map(|warning| warning.to_string())).collect();
+            Redirection::Yes { redirect, parameters, rules, warnings }
         }
     }
 }

@@ -80,7 +80,7 @@ mod tests {
             outbound_ports_exclude: vec![Port(3306)],
             ..Redirect::default()
         };
-        let phrases: Vec<String> = build(&redirect, false).rules.rules.iter().map(phrase).collect();
+        let phrases: Vec<String> = build(&redirect, false).rules.iter().map(phrase).collect();
         for expected in [
             "TCP continues in ISTIO_INBOUND",
             "TCP to port 15008 is not redirected",
@@ -105,7 +105,7 @@ mod tests {
             drop_invalid: true,
             ..Redirect::default()
         };
-        let phrases: Vec<String> = build(&redirect, false).rules.rules.iter().map(phrase).collect();
+        let phrases: Vec<String> = build(&redirect, false).rules.iter().map(phrase).collect();
         for expected in [
             "traffic of no valid connection continues in ISTIO_DROP",
             "gets mark 1337",

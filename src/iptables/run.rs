@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -72,11 +73,15 @@ fn execute(
 ) -> Result<Validation, Error> {
     let etc = read_etc(etc);
     let settings = Settings::parse(flags, env, &etc)?;
-    for warning in &settings.warnings {
-        let _ = writeln!(err, "istio-iptables: warning: {warning}");
-    }
+    warn(&settings.warnings, err);
     apply_action(&settings, &etc, out, err)?;
     validate_redirection(&settings, out)
+}
+
+fn warn(warnings: impl IntoIterator<Item: Display>, err: &mut dyn Write) {
+    for warning in warnings {
+        let _ = writeln!(err, "istio-iptables: warning: {warning}");
+    }
 }
 
 /// Reads the files of `dir`, which is `/etc`.
@@ -102,7 +107,7 @@ fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
 }
 
 fn clean(redirect: &Redirect, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
-    match converge::cleanup(redirect)? {
+    match converge::cleanup(&redirect.desired())? {
         Cleanup::Complete => {
             let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
         }
@@ -131,10 +136,9 @@ fn program(
         forced: settings.forced,
         on_difference: if replace { OnDifference::Reconcile } else { OnDifference::Refuse },
     };
-    let done = converge::apply(redirect, options)?;
-    for warning in &done.warnings {
-        let _ = writeln!(err, "istio-iptables: warning: {warning}");
-    }
+    let done = converge::apply(&redirect.desired(), options)?;
+    warn(rules::warning(redirect), err);
+    warn(done.warning, err);
     let _ = writeln!(out, "{}", sentence(&done));
     Ok(())
 }
@@ -151,11 +155,9 @@ fn sentence(done: &Outcome) -> String {
 
 /// Prints the rules as text; owners are printed as given, by name or id.
 fn print(settings: &Settings, file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
-    let built = rules::build(&settings.redirect, host(settings)?.ipv6);
-    for warning in &built.warnings {
-        let _ = writeln!(err, "istio-iptables: warning: {warning}");
-    }
-    let text = if settings.native_nftables { nft::render(&built.rules) } else { restore::dry_run(&built.rules) };
+    let rules = rules::build(&settings.redirect, host(settings)?.ipv6);
+    warn(rules::warning(&settings.redirect), err);
+    let text = if settings.native_nftables { nft::render(&rules) } else { restore::dry_run(&rules) };
     out.write_all(text.as_bytes()).map_err(|source| Error::Print { path: "standard output".to_owned(), source })?;
     let Some(file) = file else { return Ok(()) };
     fs::write(file, text).map_err(|source| Error::Print { path: file.display().to_string(), source })

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
+use redirect::{Redirect, rules};
+
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, Command, NetConf, Target, reply};
 use crate::contract;
-use crate::converge::{self, Checked, Desired, OnDifference, View};
+use crate::converge::{self, Checked, OnDifference, View};
 use crate::diagnostics::{Documented as _, Level};
 use crate::netns::Netns;
 use crate::pod::lookup::{Found, Lookup, LookupBudget};
@@ -35,16 +37,18 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
             false => OnSandbox::Report,
         },
     };
-    let done = visit.run(target, conf, log, |view, desired| view.apply(desired))?;
+    let done = visit
+        .run(target, conf, log, |view, redirect| Ok((view.apply(&redirect.desired())?, rules::warning(redirect))))?;
     match done {
         Done::Skipped(reason) => skipped(reason, log),
-        Done::Visited(_, outcome, sandbox) => {
+        Done::Visited(_, (outcome, of_settings), sandbox) => {
             for difference in outcome.change.reconciled() {
                 let difference = ("difference", difference.to_string().into());
                 log.line(Level::Warn, "redirection differed and was reconciled", &[difference]);
             }
-            for warning in &outcome.warnings {
-                log.line(Level::Warn, "not all traffic is redirected", &[("warning", warning.to_string().into())]);
+            let warnings = of_settings.map(|warning| warning.to_string()).into_iter();
+            for warning in warnings.chain(outcome.warning.map(|warning| warning.to_string())) {
+                log.line(Level::Warn, "not all traffic is redirected", &[("warning", warning.into())]);
             }
             let mut fields = vec![
                 ("verdict", "redirected".into()),
@@ -80,7 +84,7 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
         annotations: conf.pod_annotations.clone(),
         on_sandbox: OnSandbox::Ignore,
     };
-    match visit.run(target, conf, log, |view, desired| view.check(desired)) {
+    match visit.run(target, conf, log, |view, redirect| view.check(&redirect.desired())) {
         Ok(Done::Skipped(reason)) => skipped(reason, log),
         Ok(Done::Visited(pod, Checked { missing, .. }, _)) if !missing.is_empty() => {
             return Err(Error::NotRedirected { pod, missing: converge::list(&missing) });
@@ -187,7 +191,7 @@ impl Visit {
         target: &Target,
         conf: &NetConf<'_>,
         log: &mut Log,
-        act: impl FnOnce(View, Desired<'_>) -> Result<T, converge::Error>,
+        act: impl FnOnce(View, &Redirect) -> Result<T, converge::Error>,
     ) -> Result<Done<T>, Error> {
         let args = &target.pod;
         if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
@@ -214,7 +218,7 @@ impl Visit {
             }
         };
         let sandbox = self.on_sandbox.judge(&pod, &found.facts)?;
-        match view.and_then(|view| act(view, Desired::Sidecar(&redirect))) {
+        match view.and_then(|view| act(view, &redirect)) {
             Ok(done) => Ok(Done::Visited(pod, done, sandbox)),
             Err(error) => Err(Error::Converge { pod, error }),
         }

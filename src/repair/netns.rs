@@ -2,13 +2,15 @@
 //!
 //! Blocking: `act` calls it on a blocking thread. Makes no API requests.
 
+use std::fmt::Display;
+
 use super::broken::Broken;
 use super::settings::Settings;
 use crate::netns::find::PodIdentity;
 use crate::netns::{self, Netns, find};
 use crate::plugin::{SkipReason, Verdict, of_pod};
 use crate::pod::{ExtractError, PodFacts};
-use crate::{converge, redirect};
+use crate::{converge, redirect, rules};
 
 /// The rules of a pod's netns could not be programmed.
 #[derive(Debug, thiserror::Error)]
@@ -54,10 +56,14 @@ pub(super) fn reprogram(broken: &Broken, pod: &[u8], settings: &Settings) -> Res
         if !find::has_all(&broken.ips)? {
             return Err(Error::Replaced);
         }
-        Ok(converge::apply(&*redirect, settings.rules)?)
+        Ok(converge::apply(&redirect.desired(), settings.rules)?)
     })?;
-    for warning in done.iter().flat_map(|done| &done.warnings) {
+    let warn = |warning: &dyn Display| {
         tracing::warn!(pod = %broken.pod, %warning, "the rules do not include all settings of the pod");
+    };
+    if let Ok(done) = &done {
+        rules::warning(&redirect).iter().for_each(|warning| warn(warning));
+        done.warning.iter().for_each(|warning| warn(warning));
     }
     done
 }

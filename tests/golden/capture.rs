@@ -10,12 +10,12 @@ use test_support::cases::configuration;
 
 pub(crate) fn iptables(name: &str, expected: &str) -> Result<(), Failed> {
     let (redirect, ipv6) = case(name)?;
-    same(expected, &restore::dry_run(&rules::build(&redirect, ipv6).rules))
+    same(expected, &restore::dry_run(&rules::build(&redirect, ipv6)))
 }
 
 pub(crate) fn nftables(name: &str, expected: &str) -> Result<(), Failed> {
     let (redirect, ipv6) = case(name)?;
-    same(expected, &nft::render(&rules::build(&redirect, ipv6).rules))
+    same(expected, &nft::render(&rules::build(&redirect, ipv6)))
 }
 
 fn case(name: &str) -> Result<(Redirect, bool), Failed> {

@@ -35,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn of_case(name: &str, redirect: &Redirect) -> Vec<Trial> {
-    let rules = rules::build(redirect, true).rules;
+    let rules = rules::build(redirect, true);
     let trial = |file: &str, actual: String| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/rules").join(name).join(file);
         let saved = file.starts_with("save");

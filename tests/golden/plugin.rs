@@ -24,7 +24,7 @@ pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
         let Interception::Redirect { redirect, .. } = annotations::from_pod(facts.settings())? else {
             return Err(Failed::from("no redirection was requested"));
         };
-        let text = restore::render(&rules::build(&redirect, false).rules, Family::V4);
+        let text = restore::render(&rules::build(&redirect, false), Family::V4);
         same(&by_table(expected), &by_table(&text))?;
     }
     Ok(())

@@ -150,7 +150,7 @@ fn reconciling(backend: Backend) -> Options {
 }
 
 fn apply(pod: &TestNetns, redirect: &AmbientRedirect, backend: Backend) -> Change {
-    pod.inside(|| converge::apply(redirect, reconciling(backend))).unwrap().change
+    pod.inside(|| converge::apply(&redirect.desired(), reconciling(backend))).unwrap().change
 }
 
 /// Checks every row of a case in all address families, and fails with all wrong rows.
@@ -260,7 +260,7 @@ fn removal(backend: Backend) {
     let before = routing(&pod);
     apply(&pod, &everything(), backend);
     for _ in 0..2 {
-        pod.inside(|| converge::cleanup(&everything())).unwrap();
+        pod.inside(|| converge::cleanup(&everything().desired())).unwrap();
         assert_eq!(routing(&pod), before);
         let mut left = converge_saved(&pod);
         left.retain(|line| line.starts_with("-A") || line.contains("ISTIO_") || line.contains("istio-"));
@@ -296,7 +296,7 @@ fn foreign() {
     let before = (rules(&pod), routing(&pod));
     assert_eq!(apply(&pod, &everything(), Backend::IptablesNft), Change::Added);
     assert_ne!(routing(&pod), before.1);
-    pod.inside(|| converge::cleanup(&everything())).unwrap();
+    pod.inside(|| converge::cleanup(&everything().desired())).unwrap();
     assert_eq!((rules(&pod), routing(&pod)), before);
 }
 
@@ -326,14 +326,14 @@ fn table_of_the_node() {
     }
     let saved = node.inside(|| converge::saved(Family::V4)).unwrap();
     assert!(saved.iter().all(|(_, text)| !text.contains("SNAT") && !text.contains("POSTROUTING")), "{saved:?}");
-    node.inside(|| converge::cleanup(&everything())).unwrap();
+    node.inside(|| converge::cleanup(&everything().desired())).unwrap();
     assert_eq!(listed(), before);
     let redirect = Redirect::default();
     let options = Options { on_difference: OnDifference::Reconcile, ..by(Backend::NativeNft) };
     node.run("ip", &["address", "add", "10.9.0.3/32", "dev", "lo"]);
-    assert_eq!(node.inside(|| converge::apply(&redirect, options)).unwrap().change, Change::Added);
+    assert_eq!(node.inside(|| converge::apply(&redirect.desired(), options)).unwrap().change, Change::Added);
     assert_eq!(listed(), before);
-    node.inside(|| converge::cleanup(&redirect)).unwrap();
+    node.inside(|| converge::cleanup(&redirect.desired())).unwrap();
     assert_eq!(listed(), before);
     assert_eq!(node.run("nft", &["list", "tables"]), "table inet istio-ambient-nat\n");
 }
@@ -351,14 +351,14 @@ fn chain_of_the_node() {
     let rules = || node.run("iptables-nft-save", &["-t", "nat"]).lines().filter(|l| l.starts_with("-A")).count();
     assert_eq!(deviations(&node, Backend::IptablesNft), [Deviation::NoRules]);
     for _ in 0..2 {
-        node.inside(|| converge::cleanup(&everything())).unwrap();
+        node.inside(|| converge::cleanup(&everything().desired())).unwrap();
         assert_eq!(rules(), 2);
         assert_eq!(apply(&node, &everything(), Backend::IptablesNft), Change::Added);
     }
 }
 
 fn check(netns: &TestNetns, backend: Backend) -> Vec<Deviation> {
-    netns.inside(|| View::take(by(backend)).unwrap().check(&everything())).unwrap().differences
+    netns.inside(|| View::take(by(backend)).unwrap().check(&everything().desired())).unwrap().differences
 }
 
 /// Returns the deviations except those of routes.
@@ -392,7 +392,7 @@ fn disable_ipv6(pod: &TestNetns, value: &str) {
 fn without_ipv6() {
     let pod = TestNetns::new();
     disable_ipv6(&pod, "1");
-    let done = pod.inside(|| converge::apply(&everything(), reconciling(Backend::IptablesNft))).unwrap();
+    let done = pod.inside(|| converge::apply(&everything().desired(), reconciling(Backend::IptablesNft))).unwrap();
     assert_eq!((done.ipv6, done.change), (false, Change::Added));
     assert!(!pod.run("ip", &["-6", "rule"]).contains("fwmark"));
     assert_eq!(apply(&pod, &everything(), Backend::IptablesNft), Change::None);

@@ -114,7 +114,7 @@ fn one_rule_set(from: usize, to: usize) {
 fn refused() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
-    let apply = |options: Options| netns.inside(|| converge::apply(&Redirect::default(), options));
+    let apply = |options: Options| netns.inside(|| converge::apply(&Redirect::default().desired(), options));
     apply(by(Backend::IptablesNft)).unwrap();
     let error = apply(by(Backend::NativeNft)).unwrap_err().to_string();
     assert!(error.contains("iptables-nft holds rules of Istio, too"), "{error}");
@@ -132,9 +132,12 @@ fn others_tables() {
     let forced = Options { forced: Some(IptablesBinary::Nft), ..by(Backend::IptablesNft) };
     for (options, backend) in [(by(Backend::NativeNft), Backend::NativeNft), (forced, Backend::IptablesNft)] {
         let netns = &netns;
-        let apply = || netns.inside(|| converge::apply(&Redirect::default(), options));
+        let apply = || netns.inside(|| converge::apply(&Redirect::default().desired(), options));
         let reconcile = Options { on_difference: OnDifference::Reconcile, ..options };
-        assert_eq!(netns.inside(|| converge::apply(&Redirect::default(), reconcile)).unwrap().backend, backend);
+        assert_eq!(
+            netns.inside(|| converge::apply(&Redirect::default().desired(), reconcile)).unwrap().backend,
+            backend
+        );
         assert_eq!(apply().unwrap().change, converge::Change::None);
         for save in ["iptables-nft-save", "iptables-legacy-save"] {
             let text = netns.run(save, &["-t", "nat"]);
@@ -273,7 +276,7 @@ fn fallen_back_without_reconcile() {
     let (_users, netns) = Users::with_netns();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
     let options = by(Backend::IptablesNft);
-    let apply = || netns.inside(|| converge::apply(&Redirect::default(), options));
+    let apply = || netns.inside(|| converge::apply(&Redirect::default().desired(), options));
     for change in [Change::Added, Change::None] {
         let outcome = apply().unwrap();
         assert_eq!((outcome.backend, outcome.change), (Backend::NativeFallback, change));
@@ -290,8 +293,8 @@ fn legacy_rules_since_the_first_read() {
     let reconcile = Options { on_difference: OnDifference::Reconcile, ..by(Backend::IptablesNft) };
     let outcome = netns.inside(|| {
         let view = View::take(reconcile).unwrap();
-        converge::apply(&Redirect::default(), by(Backend::IptablesLegacy)).unwrap();
-        view.apply(&Redirect::default()).unwrap()
+        converge::apply(&Redirect::default().desired(), by(Backend::IptablesLegacy)).unwrap();
+        view.apply(&Redirect::default().desired()).unwrap()
     });
     assert_eq!(outcome.change.reconciled().last(), Some(&Deviation::Former(Backend::IptablesLegacy)));
     let counts = counts(&netns);
@@ -370,7 +373,7 @@ fn tproxy_then_redirect(backend: Backend) {
     };
     let reconciling = Options { on_difference: OnDifference::Reconcile, ..by(backend) };
     let apply = |netns: &TestNetns, redirect: &Redirect| {
-        netns.inside(|| converge::apply(redirect, reconciling)).unwrap().change
+        netns.inside(|| converge::apply(&redirect.desired(), reconciling)).unwrap().change
     };
     let (changed, fresh) = (netns(), netns());
     [&changed, &fresh].into_iter().for_each(foreign);

@@ -102,7 +102,7 @@ fn everything() -> RuleSet {
         drop_invalid: true,
         ..Redirect::default()
     };
-    rules::build(&redirect, true).rules
+    rules::build(&redirect, true)
 }
 
 fn remove(netns: &TestNetns, backend: Backend, former: &RuleSet) -> Outcome {
@@ -199,7 +199,7 @@ fn added() {
 /// Foreign rules are reported in the format of `iptables-save`.
 fn printed_as_saved() {
     let netns = TestNetns::new();
-    let wanted = rules::build(&Redirect::default(), true).rules;
+    let wanted = rules::build(&Redirect::default(), true);
     program(&netns, Backend::IptablesNft, &wanted);
     let v4 = [
         "-s 10.1.0.0/16 -d 10.2.3.4/32 -j RETURN",
@@ -355,5 +355,5 @@ fn probe() {
 fn many() {
     let ports = (1..=1500).map(ruleset::Port).collect();
     let redirect = Redirect { outbound_ports_exclude: ports, ..Redirect::default() };
-    apply_is_idempotent(Backend::IptablesNft, &rules::build(&redirect, true).rules);
+    apply_is_idempotent(Backend::IptablesNft, &rules::build(&redirect, true));
 }

@@ -23,7 +23,7 @@ pub(crate) fn check(check: impl Fn(&RuleSet)) {
 }
 
 fn rule_set() -> impl Strategy<Value = RuleSet> {
-    (redirect(), any::<bool>()).prop_map(|(redirect, ipv6)| rules::build(&redirect, ipv6).rules)
+    (redirect(), any::<bool>()).prop_map(|(redirect, ipv6)| rules::build(&redirect, ipv6))
 }
 
 fn redirect() -> impl Strategy<Value = Redirect> {

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use istio_cni::converge::{self, Desired, OnDifference, Options, View};
+use istio_cni::converge::{self, OnDifference, Options, View};
 use istio_cni::redirect::Redirect;
 use istio_cni::repair::Settings;
 use libtest_mimic::Trial;
@@ -73,7 +73,7 @@ fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
         panic!("no redirection")
     };
     let options = Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse };
-    pod.inside(|| View::take(options).and_then(|view| view.check(Desired::Sidecar(&redirect)))).unwrap().differences
+    pod.inside(|| View::take(options).and_then(|view| view.check(&redirect.desired()))).unwrap().differences
 }
 
 fn facts() -> istio_cni::pod::PodFacts {
@@ -116,7 +116,7 @@ async fn a_second_controller_changes_nothing() {
     // Another process flushes the rules; the next failed validation restores them.
     let controller = Controller::with(api.client(), on(&node, "repair"));
     until_counted(&api, &controller, "success", 1).await;
-    netns.inside(|| converge::cleanup(&Redirect::default())).unwrap();
+    netns.inside(|| converge::cleanup(&Redirect::default().desired())).unwrap();
     assert_ne!(deviations(&netns), []);
     api.put(pod(2));
     until_counted(&api, &controller, "success", 2).await;
@@ -186,6 +186,6 @@ async fn refused_pods_are_given_up() {
         until_counted(&api, &controller, "success", 1).await;
         assert!(controller.counts(&counted("fail", 1)).is_some(), "{}", controller.metrics());
         assert_eq!(api.requests_to("POST", "/eviction").len(), 0, "another sandbox would be refused, too");
-        netns.inside(|| converge::cleanup(&Redirect::default())).unwrap();
+        netns.inside(|| converge::cleanup(&Redirect::default().desired())).unwrap();
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn programmed() -> TestNetns {
     let pod = netns(&["10.0.0.2/24"]);
     let redirect = Redirect { dual_stack: true, ..usual() };
-    pod.inside(|| converge::apply(&redirect, by(Backend::IptablesNft))).unwrap();
+    pod.inside(|| converge::apply(&redirect.desired(), by(Backend::IptablesNft))).unwrap();
     pod
 }
 

@@ -10,7 +10,7 @@ mod traced;
 
 use istio_cni::converge;
 use istio_cni::netfilter::{self};
-use istio_cni::netns::routes::Routes;
+use istio_cni::netns::routes;
 use istio_cni::redirect::Redirect;
 use istio_cni::rules;
 use libtest_mimic::Trial;
@@ -78,7 +78,7 @@ const BACKENDS: [Backend; 6] = [
         one_table_for_both: true,
         programs: &["nft"],
         load: |pod, redirect, ipv6| {
-            let text = nft::render(&rules::build(redirect, ipv6).rules);
+            let text = nft::render(&rules::build(redirect, ipv6));
             pod.feed("nft", &["-f", "-"], &text);
         },
     },
@@ -87,7 +87,7 @@ const BACKENDS: [Backend; 6] = [
 /// Programs the rules as the plugin and `istio-iptables` do, which derive the families from the pod's addresses.
 /// Returns the backend that holds the rules.
 fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) -> netfilter::Backend {
-    pod.inside(|| converge::apply(redirect, by(backend))).unwrap().backend
+    pod.inside(|| converge::apply(&redirect.desired(), by(backend))).unwrap().backend
 }
 
 /// Returns the backend that must be chosen on this kernel if no setting forces one.
@@ -100,7 +100,7 @@ fn chosen() -> netfilter::Backend {
 }
 
 fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {
-    let rules = rules::build(redirect, ipv6).rules;
+    let rules = rules::build(redirect, ipv6);
     for (program, &family) in programs.into_iter().zip(families()) {
         pod.feed(program, &["--noflush"], &restore::render(&rules, family));
     }
@@ -130,7 +130,7 @@ fn hold(case: &Case, backend: Backend) {
     let topology = Topology::new();
     (backend.load)(&topology.pod, &case.redirect, case.ipv6);
     let ipv6 = case.ipv6 && families().contains(&Family::V6);
-    topology.pod.inside(|| Routes::of(&case.redirect, ipv6).apply()).unwrap();
+    topology.pod.inside(|| routes::apply(case.redirect.desired().routes.intended, ipv6)).unwrap();
     let _servers = topology.serve(proxy_id(&case.redirect));
     let mut wrong = Vec::new();
     for &family in families() {

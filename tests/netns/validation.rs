@@ -43,7 +43,7 @@ fn pod() -> TestNetns {
 
 fn load(pod: &TestNetns, backend: Backend, redirect: &Redirect, dual_stack: bool) {
     let redirect = Redirect { dual_stack, ..redirect.clone() };
-    pod.inside(|| converge::apply(&redirect, by(backend))).unwrap();
+    pod.inside(|| converge::apply(&redirect.desired(), by(backend))).unwrap();
 }
 
 fn start(pod: &TestNetns, user: u32, timeout: &str) -> Child {

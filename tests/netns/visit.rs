@@ -6,7 +6,7 @@ use std::path::Path;
 
 use istio_cni::netns::{Error, Netns, addresses, routes};
 use libtest_mimic::Trial;
-use ruleset::Family;
+use ruleset::{Family, MarkRoute, Routes};
 
 use test_support::netns::{IPV6, TestNetns, trial};
 
@@ -91,8 +91,8 @@ fn own_end_of_a_point_to_point_link() {
     assert_eq!(seen, ["127.0.0.1", "10.0.0.1", "::1"].map(|text| text.parse::<IpAddr>().unwrap()));
 }
 
-const MARK_ROUTE: routes::MarkRoute = routes::MarkRoute::tproxy(1337, 133);
-const BOTH: routes::Routes = routes::Routes { ipv6: true, passthrough: true, marked: Some(MARK_ROUTE) };
+const MARK_ROUTE: MarkRoute = MarkRoute::exact(1337, 133);
+const ROUTES: Routes = Routes { passthrough: true, marked: Some(MARK_ROUTE) };
 
 /// Returns the addresses, rules and routes of a netns that the tests compare, as iproute2 prints them.
 fn state(pod: &TestNetns) -> String {
@@ -106,20 +106,20 @@ fn state(pod: &TestNetns) -> String {
 
 fn second_run_changes_nothing() {
     let pod = TestNetns::new();
-    let added = pod.inside(|| BOTH.apply()).unwrap();
+    let added = pod.inside(|| routes::apply(ROUTES, true)).unwrap();
     assert_eq!(added.len(), 5, "{added:?}");
     let first = state(&pod);
     for wanted in ["inet6 ::6/128", "from all fwmark 0x539 lookup 133", "local default dev lo"] {
         assert!(first.contains(wanted), "{wanted} is not in\n{first}");
     }
-    assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), []);
+    assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap(), []);
     assert_eq!(state(&pod), first);
 }
 
 fn missing_entries_are_reported_and_restored() {
     let pod = TestNetns::new();
-    let all = pod.inside(|| BOTH.missing()).unwrap();
-    assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), all);
+    let all = pod.inside(|| routes::missing(ROUTES, true)).unwrap();
+    assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap(), all);
     let whole = state(&pod);
     let table = ["table", "133"];
     for (undo, entry) in [
@@ -129,9 +129,9 @@ fn missing_entries_are_reported_and_restored() {
         ([&["-4", "route", "flush"], &table[..]].concat(), routes::Entry::Route(Family::V4, MARK_ROUTE)),
         ([&["-6", "route", "flush"], &table[..]].concat(), routes::Entry::Route(Family::V6, MARK_ROUTE)),
     ] {
-        assert_eq!(pod.inside(|| BOTH.missing()).unwrap(), []);
+        assert_eq!(pod.inside(|| routes::missing(ROUTES, true)).unwrap(), []);
         pod.run("ip", &undo);
-        for looked in [|| BOTH.missing(), || BOTH.apply()] {
+        for looked in [|| routes::missing(ROUTES, true), || routes::apply(ROUTES, true)] {
             assert_eq!(pod.inside(looked).unwrap(), [entry], "{undo:?}");
         }
         assert_eq!(state(&pod), whole, "{undo:?}");
@@ -141,16 +141,15 @@ fn missing_entries_are_reported_and_restored() {
 /// Existing rules and routes that are similar to ours but have another effect do not replace ours.
 fn a_narrower_rule_and_another_route_are_not_equivalent() {
     let pod = TestNetns::new();
-    let ipv4 = routes::Routes { ipv6: false, ..BOTH };
     pod.run("ip", &["rule", "add", "not", "fwmark", "1337", "lookup", "133", "priority", "77"]);
     pod.run("ip", &["rule", "add", "fwmark", "1337/0xffff", "lookup", "133"]);
     pod.run("ip", &["rule", "add", "from", "10.0.0.0/8", "fwmark", "1337", "lookup", "133"]);
     pod.run("ip", &["route", "add", "blackhole", "default", "table", "133", "metric", "7"]);
     pod.run("ip", &["route", "add", "local", "10.0.0.0/8", "dev", "lo", "table", "133"]);
     let before = state(&pod);
-    assert_eq!(pod.inside(|| ipv4.apply()).unwrap().len(), 2);
-    assert_eq!(pod.inside(|| ipv4.missing()).unwrap(), []);
-    assert!(pod.inside(|| routes::remove(BOTH)).unwrap());
+    assert_eq!(pod.inside(|| routes::apply(ROUTES, false)).unwrap().len(), 2);
+    assert_eq!(pod.inside(|| routes::missing(ROUTES, false)).unwrap(), []);
+    assert!(pod.inside(|| routes::remove(ROUTES)).unwrap());
     assert_eq!(state(&pod), before);
 }
 
@@ -162,7 +161,7 @@ fn istios_own_rule_is_equivalent() {
     }
     pod.run("ip", &["address", "add", "::6/128", "dev", "lo", "nodad"]);
     let before = state(&pod);
-    assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), []);
+    assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap(), []);
     assert_eq!(state(&pod), before);
 }
 
@@ -176,15 +175,15 @@ fn the_mark_rule_comes_before_others() {
         }
     }
     let [ours, theirs] = &pods;
-    ours.inside(|| BOTH.apply()).unwrap();
+    ours.inside(|| routes::apply(ROUTES, true)).unwrap();
     for family in ["-4", "-6"] {
         theirs.run("ip", &[family, "rule", "add", "fwmark", "1337", "lookup", "133"]);
         let rules = ours.run("ip", &[family, "rule"]);
         assert!(rules.contains("999:\tfrom all fwmark 0x539 lookup 133"), "{rules}");
         assert_eq!(rules, theirs.run("ip", &[family, "rule"]));
     }
-    assert_eq!(ours.inside(|| BOTH.apply()).unwrap(), []);
-    assert!(ours.inside(|| routes::remove(BOTH)).unwrap());
+    assert_eq!(ours.inside(|| routes::apply(ROUTES, true)).unwrap(), []);
+    assert!(ours.inside(|| routes::remove(ROUTES)).unwrap());
     let left = ours.run("ip", &["rule"]);
     assert!(!left.contains("fwmark") && left.contains("1000:"), "{left}");
 }
@@ -192,21 +191,20 @@ fn the_mark_rule_comes_before_others() {
 fn removal_is_complete_and_idempotent() {
     let pod = TestNetns::new();
     let before = state(&pod);
-    assert!(!pod.inside(|| routes::remove(BOTH)).unwrap());
-    pod.inside(|| BOTH.apply()).unwrap();
+    assert!(!pod.inside(|| routes::remove(ROUTES)).unwrap());
+    pod.inside(|| routes::apply(ROUTES, true)).unwrap();
     for _ in 0..2 {
         pod.run("ip", &["rule", "add", "fwmark", "1337", "lookup", "133"]);
     }
-    assert!(pod.inside(|| routes::remove(BOTH)).unwrap());
+    assert!(pod.inside(|| routes::remove(ROUTES)).unwrap());
     assert_eq!(state(&pod), before);
 }
 
 fn ipv6_disabled_matters_only_to_ipv6_pods() {
     let pod = TestNetns::new();
     pod.inside(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")).unwrap();
-    let ipv4 = routes::Routes { ipv6: false, ..BOTH };
-    assert_eq!(pod.inside(|| ipv4.apply()).unwrap().len(), 2);
-    let error = pod.inside(|| BOTH.apply()).unwrap_err();
+    assert_eq!(pod.inside(|| routes::apply(ROUTES, false)).unwrap().len(), 2);
+    let error = pod.inside(|| routes::apply(ROUTES, true)).unwrap_err();
     assert!(matches!(error, Error::Ipv6Disabled { .. }), "{error:?}");
-    assert!(pod.inside(|| routes::remove(BOTH)).unwrap());
+    assert!(pod.inside(|| routes::remove(ROUTES)).unwrap());
 }

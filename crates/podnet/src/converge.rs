@@ -6,14 +6,13 @@
 mod available;
 mod check;
 mod cleanup;
-mod desired;
+mod facts;
 mod retry;
 mod view;
 
 pub use available::available;
 pub use check::Checked;
 pub use cleanup::{Cleanup, cleanup};
-pub use desired::Desired;
 pub use view::{View, saved};
 
 use std::fmt;
@@ -21,12 +20,12 @@ use std::net::Ipv6Addr;
 
 use contract::IptablesBinary;
 use netfilter::{self, Backend, Difference, Live, Mismatch, Plan, Session};
-use redirect::rules;
+use ruleset::Desired;
 
 use crate::netns;
-use crate::netns::routes::Entry;
+use crate::netns::routes::{self, Entry};
 use cleanup::{remove, remove_unwanted_routes};
-use desired::NetnsFacts;
+use facts::NetnsFacts;
 use retry::retry_on_contention;
 use view::{Comparison, Observation};
 
@@ -64,15 +63,12 @@ pub struct Outcome {
     /// Whether the rules cover IPv6.
     pub ipv6: bool,
     pub change: Change,
-    pub warnings: Vec<Warning>,
+    pub warning: Option<Warning>,
 }
 
-/// Traffic that is not redirected although the pod's settings or addresses suggest it.
+/// Traffic that is not redirected although the pod's addresses suggest it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// A setting without effect on the rules.
-    #[error(transparent)]
-    Rules(#[from] rules::Warning),
     /// The pod has IPv4 and IPv6 addresses, but its settings redirect only IPv4.
     #[error(
         "the pod has the IPv6 address {0}, but its IPv6 traffic is not redirected; to redirect it, set \
@@ -211,7 +207,7 @@ pub fn list(deviations: &[Deviation]) -> String {
 }
 
 /// Ensures that rules, addresses and routes exist in the calling thread's netns. A second call changes nothing.
-pub fn apply<'a>(desired: impl Into<Desired<'a>>, options: Options) -> Result<Outcome, Error> {
+pub fn apply(desired: &Desired, options: Options) -> Result<Outcome, Error> {
     View::take(options)?.apply(desired)
 }
 
@@ -220,8 +216,8 @@ impl View {
     ///
     /// A family that the present rules redirect stays redirected, even if the pod's present addresses alone would not
     /// require rules for it.
-    pub fn apply<'a>(self, desired: impl Into<Desired<'a>>) -> Result<Outcome, Error> {
-        let (options, desired) = (self.options, desired.into());
+    pub fn apply(self, desired: &Desired) -> Result<Outcome, Error> {
+        let options = self.options;
         let (netns, mut observed) = self.for_pod(desired)?;
         let mut convergence = Convergence { desired, netns, options, added: Vec::new() };
         let presumed = observed.session.backend();
@@ -258,7 +254,7 @@ fn fallbacks(failure: &Error, presumed: Backend, options: Options) -> Result<Vec
 
 /// The convergence of one netns, which may try several backends.
 struct Convergence<'a> {
-    desired: Desired<'a>,
+    desired: &'a Desired,
     netns: NetnsFacts,
     options: Options,
     /// The addresses, routing rules and routes that all attempts so far have added. The outcome names them, although a
@@ -276,7 +272,7 @@ impl Convergence<'_> {
         // The ADD of a new netns does not wait for a look at routes of an earlier mode. They stay where another program has removed the
         // rules that they belong to, until the next call that reconciles.
         if self.options.on_difference == OnDifference::Reconcile && outcome.change != Change::Added {
-            let removed = remove_unwanted_routes(self.desired, &self.netns, outcome.ipv6)?;
+            let removed = remove_unwanted_routes(self.desired, outcome.ipv6)?;
             outcome.change = Change::of([outcome.change.reconciled(), &removed].concat());
         }
         Ok(Some(outcome))
@@ -296,9 +292,9 @@ impl Convergence<'_> {
     /// Converges once, and returns the backends whose rules must be removed afterwards.
     fn attempt(&mut self, observed: &mut Observation) -> Result<Option<(Outcome, Vec<Backend>)>, Error> {
         let backend = observed.session.backend();
-        let Comparison { ipv6, built, live, former, .. } = view::compare(self.desired, &self.netns, observed)?;
-        let former_rules = live.is_programmed().then(|| self.desired.former());
-        let plan = netfilter::diff_from(former_rules.as_ref(), &built.rules, &live)?;
+        let Comparison { ipv6, rules, live, former, .. } = view::compare(self.desired, &self.netns, observed)?;
+        let former_rules = live.is_programmed().then_some(&self.desired.rules.former);
+        let plan = netfilter::diff_from(former_rules, &rules, &live)?;
         view::confirm(&live, &plan.difference)?;
         let mut deviations = deviations(&plan.difference, &former);
         let fresh = plan.difference == Difference::Absent && former.is_empty();
@@ -306,15 +302,16 @@ impl Convergence<'_> {
             return Err(Error::Differs(deviations));
         }
         // Routes are added before the rules, because a packet that TPROXY marks must find its route.
-        self.added.extend(self.desired.routes(&self.netns, ipv6).apply()?);
-        let is_done = |live: &Live| Ok(netfilter::diff(&built.rules, live)?.is_empty());
+        let ipv6_routes = self.netns.needs_ipv6_routes(self.desired.ipv6, ipv6);
+        self.added.extend(routes::apply(self.desired.routes.intended, ipv6_routes)?);
+        let is_done = |live: &Live| Ok(netfilter::diff(&rules, live)?.is_empty());
         if matches!(apply_plan(&mut observed.session, &plan, &live, is_done)?, netfilter::Outcome::Unsupported { .. }) {
             return Ok(None);
         }
         deviations.extend(self.added.iter().cloned().map(Deviation::Route));
         let change = if fresh { Change::Added } else { Change::of(deviations) };
-        let warnings = self.netns.warnings(ipv6, built.warnings);
-        Ok(Some((Outcome { backend, ipv6, change, warnings }, former)))
+        let warning = self.netns.warning(ipv6);
+        Ok(Some((Outcome { backend, ipv6, change, warning }, former)))
     }
 }
 

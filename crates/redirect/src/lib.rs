@@ -2,11 +2,12 @@
 //!
 //! `annotations` builds a [`Redirect`] from the pod's fields (for the plugin), `iptables` from command line and
 //! environment; both parse and check all values, so that every [`Redirect`] can be expressed as rules. `rules` builds
-//! the rules from it.
+//! the rules from it, [`Redirect::desired`] all that a netns needs.
 
 pub mod ambient;
 pub mod annotations;
 mod cidr;
+mod desired;
 mod interfaces;
 pub mod iptables;
 pub mod origin;

@@ -1,6 +1,6 @@
 //! Builds the rules of a pod from its [`Redirect`] and the families of its netns.
 //!
-//! Pure. `converge` and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. [`ambient`]
+//! Pure. [`Redirect::desired`] and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. [`ambient`]
 //! builds the rules of a pod without a sidecar. Rules and order are exactly Istio's.
 
 pub mod ambient;
@@ -15,13 +15,6 @@ use ruleset::{DataplaneMode, RuleSet};
 
 use crate::{DnsCapture, InterceptionMode, Redirect};
 
-/// The rules, with warnings about settings that have no effect on them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
-    pub rules: RuleSet,
-    pub warnings: Vec<Warning>,
-}
-
 /// A setting without effect on the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
@@ -32,10 +25,15 @@ pub enum Warning {
     NoResolver,
 }
 
-/// Builds the rules; `ipv6` is whether the pod has IPv6. Every [`Redirect`] has rules.
-pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
+/// Returns a warning if a setting has no effect on the rules.
+pub fn warning(redirect: &Redirect) -> Option<Warning> {
     let no_resolver = matches!(&redirect.dns, DnsCapture::Servers { v4, v6 } if v4.is_empty() && v6.is_empty());
-    let dns = redirect.dns != DnsCapture::Off && !no_resolver;
+    no_resolver.then_some(Warning::NoResolver)
+}
+
+/// Builds the rules; `ipv6` is whether the pod has IPv6. Every [`Redirect`] has rules.
+pub fn build(redirect: &Redirect, ipv6: bool) -> RuleSet {
+    let dns = redirect.dns != DnsCapture::Off && warning(redirect).is_none();
     let tproxy = redirect.mode == InterceptionMode::Tproxy;
 
     let mut rules = frame::rules(redirect);
@@ -49,8 +47,7 @@ pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
     if tproxy {
         rules.extend(tproxy::marks(redirect));
     }
-    let warnings = if no_resolver { vec![Warning::NoResolver] } else { Vec::new() };
-    Built { rules: RuleSet { ipv6, mode: DataplaneMode::Sidecar, rules }, warnings }
+    RuleSet { ipv6, mode: DataplaneMode::Sidecar, rules }
 }
 
 #[cfg(test)]
@@ -80,7 +77,7 @@ mod tests {
     }
 
     fn rules(redirect: &Redirect) -> Vec<Rule> {
-        build(redirect, true).rules.rules
+        build(redirect, true).rules
     }
 
     fn count(redirect: &Redirect, what: impl Fn(&Rule) -> bool) -> usize {
@@ -106,9 +103,9 @@ mod tests {
 
     #[test]
     fn capture_without_a_resolver_is_off_and_said() {
-        let built = build(&resolvers(&[], &[]), true);
-        assert_eq!(built.warnings, [Warning::NoResolver]);
-        assert_eq!(built.rules, build(&base(), true).rules);
+        let none = resolvers(&[], &[]);
+        assert_eq!((warning(&none), warning(&base())), (Some(Warning::NoResolver), None));
+        assert_eq!(build(&none, true), build(&base(), true));
     }
 
     #[test]

@@ -13,6 +13,11 @@ use crate::{At, Chain, Family, Rule, RuleSet, Table};
 pub type Chains<'a> = BTreeMap<(Table, Chain), Vec<&'a Rule>>;
 
 impl RuleSet {
+    /// The same rules for a netns with or without IPv6.
+    pub fn covering(&self, ipv6: bool) -> Self {
+        Self { ipv6, ..self.clone() }
+    }
+
     /// The rules of one family in order of application; no IPv6 rules without `ipv6`.
     pub fn of(&self, family: Family) -> impl Iterator<Item = &Rule> {
         let there = family == Family::V4 || self.ipv6;

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod chains;
+mod desired;
 mod interface;
 pub mod nft;
 mod owner;
@@ -15,6 +16,7 @@ mod rule;
 
 pub use addresses::{fmt_addr, fmt_net};
 pub use chains::Chains;
+pub use desired::{Desired, DesiredRoutes, DesiredRules, Ipv6, MarkRoute, Routes};
 pub use interface::Interface;
 pub use owner::Owner;
 pub use port::Port;

@@ -262,7 +262,7 @@ fn a_failed_validation_after_reprogramming_causes_eviction() {
 }
 
 fn converge_outcome() -> crate::converge::Outcome {
-    crate::converge::Outcome { backend: Backend::IptablesNft, ipv6: false, change: Change::Added, warnings: Vec::new() }
+    crate::converge::Outcome { backend: Backend::IptablesNft, ipv6: false, change: Change::Added, warning: None }
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub fn property(input: &[u8]) {
         Ok(Interception::None) => return,
         Ok(Interception::Redirect { redirect, .. }) => redirect,
     };
-    let rules = rules::build(&redirect, true).rules;
+    let rules = rules::build(&redirect, true);
     for family in [Family::V4, Family::V6] {
         for line in restore::render(&rules, family).lines() {
             assert!(

@@ -20,7 +20,7 @@ type Env = BTreeMap<String, String>;
 static ETC: LazyLock<Etc> = LazyLock::new(|| Etc::new(String::new(), String::new(), Err(ErrorKind::NotFound.into())));
 
 fn check_rules(settings: &Settings) {
-    let rules = rules::build(&settings.redirect, true).rules;
+    let rules = rules::build(&settings.redirect, true);
     for family in [Family::V4, Family::V6] {
         for line in restore::render(&rules, family).lines() {
             let is_ours = line == "COMMIT" || ["* ", "-N ", "-A ", "-I "].iter().any(|start| line.starts_with(start));

@@ -1,14 +1,14 @@
 //! Compares a netns with its desired state, and tells redirection that is gone from other differences.
 
 use netfilter::{self, Live, Session};
-use ruleset::Family;
+use ruleset::{Desired, Family, Routes};
 
-use super::desired::{Desired, NetnsFacts};
+use super::facts::NetnsFacts;
 use super::retry::retry_on_contention;
 use super::view::{self, Comparison, Observation, View};
 use super::{Deviation, Error, Options, deviations, fallbacks};
 use crate::netns::loopback_has_ipv6;
-use crate::netns::routes::Entry;
+use crate::netns::routes::{self, Entry};
 
 /// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,15 +21,15 @@ pub struct Checked {
 
 impl View {
     /// Compares the netns with its desired state, with the backend that [`View::apply`] would use.
-    pub fn check<'a>(self, desired: impl Into<Desired<'a>>) -> Result<Checked, Error> {
-        let (options, desired) = (self.options, desired.into());
+    pub fn check(self, desired: &Desired) -> Result<Checked, Error> {
+        let options = self.options;
         let (netns, mut observed) = self.for_pod(desired)?;
         retry_on_contention(|| examine(desired, &netns, &mut observed, options))
     }
 }
 
 fn examine(
-    desired: Desired<'_>,
+    desired: &Desired,
     netns: &NetnsFacts,
     observed: &mut Observation,
     options: Options,
@@ -47,18 +47,19 @@ fn examine(
     if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
         found = view::compare(desired, netns, &mut Observation::new(*fallback))?;
     }
-    let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
+    let difference = netfilter::diff(&found.rules, &found.live)?.difference;
     view::confirm(&found.live, &difference)?;
     let mut differences = deviations(&difference, &found.former);
-    let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
+    let bypasses = netfilter::bypasses(&found.rules, &found.live)?;
     differences.extend(bypasses.into_iter().map(Deviation::Rule));
-    differences.extend(desired.routes(netns, found.ipv6).missing()?.into_iter().map(Deviation::Route));
+    let ipv6_routes = netns.needs_ipv6_routes(desired.ipv6, found.ipv6);
+    differences.extend(routes::missing(desired.routes.intended, ipv6_routes)?.into_iter().map(Deviation::Route));
     let missing = if differences.is_empty() { Vec::new() } else { missing(desired, netns, found)? };
     Ok(Checked { missing, differences })
 }
 
 /// Finds the redirection that is gone. A family is redirected if the rules of one backend are complete for it.
-fn missing(desired: Desired<'_>, netns: &NetnsFacts, found: Comparison) -> Result<Vec<Deviation>, Error> {
+fn missing(desired: &Desired, netns: &NetnsFacts, found: Comparison) -> Result<Vec<Deviation>, Error> {
     let former = found.former.iter().map(|backend| Session::new(*backend).observe());
     let former = former.collect::<Result<Vec<Live>, _>>()?;
     let mut programmed: Vec<&Live> = std::iter::once(&found.live).chain(&former).collect();
@@ -67,11 +68,11 @@ fn missing(desired: Desired<'_>, netns: &NetnsFacts, found: Comparison) -> Resul
         // The rules may be in the tables that could not be read.
         return found.unread.map_or_else(|| Ok(vec![Deviation::NoRules]), |error| Err(error.into()));
     }
-    let always = desired.always(found.ipv6);
+    let always = desired.rules.always.covering(found.ipv6);
     let ipv6 = found.ipv6 && was_covered(desired, netns, &programmed)?;
     let mut missing = Vec::new();
     for family in families(ipv6) {
-        let of = |live: &&Live| netfilter::interruptions(&found.built.rules, &always, family, live);
+        let of = |live: &&Live| netfilter::interruptions(&found.rules, &always, family, live);
         let interrupted = programmed.iter().map(of).collect::<Result<Vec<_>, _>>()?;
         if let (false, Some(first)) = (interrupted.iter().any(Vec::is_empty), interrupted.into_iter().next()) {
             // A table of both families is judged once for each.
@@ -89,20 +90,26 @@ fn families(ipv6: bool) -> impl Iterator<Item = Family> {
 }
 
 /// Whether IPv6 was redirected: an IPv6 address may have appeared after the rules were added.
-fn was_covered(desired: Desired<'_>, netns: &NetnsFacts, programmed: &[&Live]) -> Result<bool, Error> {
+fn was_covered(desired: &Desired, netns: &NetnsFacts, programmed: &[&Live]) -> Result<bool, Error> {
     if netns.only_ipv6 || programmed.iter().any(|live| live.holds_ipv6()) {
         return Ok(true);
     }
-    Ok(desired.needed_routes(true, false).present()?.contains(&Entry::Passthrough))
+    Ok(routes::present(needed_routes(desired, false), true)?.contains(&Entry::Passthrough))
+}
+
+/// The routes that live rules need; `marked` is whether they use TPROXY.
+fn needed_routes(desired: &Desired, marked: bool) -> Routes {
+    let routes = desired.routes.former;
+    Routes { marked: routes.marked.filter(|_| marked || !desired.routes.of_tproxy), ..routes }
 }
 
 /// Finds the routes that the rules need, and the rules that the routes need.
-fn missing_routes(desired: Desired<'_>, ipv6: bool, programmed: &[&Live]) -> Result<Vec<Deviation>, Error> {
+fn missing_routes(desired: &Desired, ipv6: bool, programmed: &[&Live]) -> Result<Vec<Deviation>, Error> {
     let marked = programmed.iter().any(|live| live.uses_tproxy());
     let mut missing: Vec<_> =
-        desired.needed_routes(ipv6, marked).missing()?.into_iter().map(Deviation::Route).collect();
-    if matches!(desired, Desired::Sidecar(_)) {
-        let left = desired.needed_routes(ipv6, true).present()?;
+        routes::missing(needed_routes(desired, marked), ipv6)?.into_iter().map(Deviation::Route).collect();
+    if desired.routes.of_tproxy {
+        let left = routes::present(desired.routes.former, ipv6)?;
         missing.extend(left.into_iter().filter(|entry| is_useless(*entry, programmed)).map(Deviation::NoTproxy));
     }
     Ok(missing)

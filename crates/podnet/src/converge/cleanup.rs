@@ -1,10 +1,10 @@
 //! Removes from a netns the entries that [`apply`](super::apply) may have added.
 
 use netfilter::{self, Backend, KernelFacts, Live, Session};
+use ruleset::{Desired, Ipv6};
 
-use super::desired::NetnsFacts;
 use super::retry::retry_on_contention;
-use super::{Desired, Deviation, Error, apply_plan};
+use super::{Deviation, Error, apply_plan};
 use crate::netns::routes;
 
 /// The extent of a [`cleanup`].
@@ -32,40 +32,37 @@ impl Cleanup {
 
 /// Removes everything that [`apply`](super::apply) may have added, with any backend whose tables can be read. A netns
 /// without such entries is not changed.
-pub fn cleanup<'a>(desired: impl Into<Desired<'a>>) -> Result<Cleanup, Error> {
-    let desired = desired.into();
+pub fn cleanup(desired: &Desired) -> Result<Cleanup, Error> {
     let facts = netfilter::probe()?;
     let extent = Cleanup::of(&facts, netfilter::legacy_mangle_in_use());
     let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
     let is_readable = facts.legacy_in_use && extent == Cleanup::Complete;
     nft.chain(is_readable.then_some(Backend::IptablesLegacy)).try_for_each(|backend| remove(desired, backend))?;
     if extent != Cleanup::MangleUnread {
-        routes::remove(desired.former_routes())?;
+        routes::remove(desired.routes.former)?;
     }
     Ok(extent)
 }
 
-/// Removes the routing rules and routes of TPROXY that earlier settings needed and `desired` does not, in both families.
-/// Rules of other programs stay, even with the same mark or table.
-pub(super) fn remove_unwanted_routes(
-    desired: Desired<'_>,
-    netns: &NetnsFacts,
-    ipv6: bool,
-) -> Result<Vec<Deviation>, Error> {
-    // Ambient mode needs the same entries with any settings, and those of IPv6 again if the netns regains it.
-    let Desired::Sidecar(_) = desired else { return Ok(Vec::new()) };
-    let removed = desired.former_routes().remove_beyond(&desired.routes(netns, ipv6))?;
+/// Removes the routing rules and routes that earlier settings needed and `desired` does not, in both families; `ipv6` is
+/// whether the rules cover IPv6. Rules of other programs stay, even with the same mark or table.
+pub(super) fn remove_unwanted_routes(desired: &Desired, ipv6: bool) -> Result<Vec<Deviation>, Error> {
+    // Those of IPv6 are needed again if `lo` regains it.
+    if matches!(desired.ipv6, Ipv6::OfLoopback { .. }) {
+        return Ok(Vec::new());
+    }
+    let removed = routes::remove_beyond(desired.routes.former, desired.routes.intended, ipv6)?;
     Ok(removed.into_iter().map(Deviation::Unwanted).collect())
 }
 
 /// Removes a backend's rules.
-pub(super) fn remove(desired: Desired<'_>, backend: Backend) -> Result<(), Error> {
-    let former = desired.former();
+pub(super) fn remove(desired: &Desired, backend: Backend) -> Result<(), Error> {
+    let former = &desired.rules.former;
     let mut session = Session::new(backend);
     retry_on_contention(|| {
         let live = session.observe()?;
-        let is_done = |live: &Live| Ok(netfilter::removal(&former, live)?.is_empty());
-        apply_plan(&mut session, &netfilter::removal(&former, &live)?, &live, is_done).map(drop)
+        let is_done = |live: &Live| Ok(netfilter::removal(former, live)?.is_empty());
+        apply_plan(&mut session, &netfilter::removal(former, &live)?, &live, is_done).map(drop)
     })
 }
 

@@ -1,14 +1,13 @@
 //! The observed state of a netns, which can be read before its pod is known, and its comparison with the desired state.
 //!
-//! The plugin takes a [`View`] while the agent looks up the pod. `converge` compares it with a `Redirect`.
+//! The plugin takes a [`View`] while the agent looks up the pod. `converge` compares it with the [`Desired`] redirection.
 
 use std::net::IpAddr;
 
 use netfilter::{self, Backend, Difference, Live, Session};
-use redirect::rules::Built;
-use ruleset::Family;
+use ruleset::{Desired, Family, RuleSet};
 
-use super::desired::{Desired, NetnsFacts};
+use super::facts::NetnsFacts;
 use super::{Error, Options};
 use crate::netns::addresses;
 
@@ -60,9 +59,9 @@ impl View {
 
     /// Determines what converging this pod needs: the properties of its netns, and the observed rules of the presumed
     /// backend.
-    pub(super) fn for_pod(self, desired: Desired<'_>) -> Result<(NetnsFacts, Observation), Error> {
+    pub(super) fn for_pod(self, desired: &Desired) -> Result<(NetnsFacts, Observation), Error> {
         let Self { options, addresses, legacy_v4, legacy_v6, observed } = self;
-        let netns = desired.facts(&addresses)?;
+        let netns = NetnsFacts::new(desired.ipv6, &addresses)?;
         let legacy_in_use = legacy_v4 || netns.ipv6 && legacy_v6;
         let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_in_use);
         let observed = if presumed == observed.session.backend() { observed } else { Observation::new(presumed) };
@@ -74,7 +73,7 @@ impl View {
 pub(super) struct Comparison {
     /// Whether the rules must cover IPv6.
     pub(super) ipv6: bool,
-    pub(super) built: Built,
+    pub(super) rules: RuleSet,
     pub(super) live: Live,
     /// Other backends that hold rules of Istio.
     pub(super) former: Vec<Backend>,
@@ -82,17 +81,13 @@ pub(super) struct Comparison {
     pub(super) unread: Option<netfilter::Error>,
 }
 
-/// Builds the desired state and reads the observed one.
-pub(super) fn compare(
-    desired: Desired<'_>,
-    netns: &NetnsFacts,
-    observed: &mut Observation,
-) -> Result<Comparison, Error> {
+/// Determines the desired state and reads the observed one.
+pub(super) fn compare(desired: &Desired, netns: &NetnsFacts, observed: &mut Observation) -> Result<Comparison, Error> {
     let live = observed.live()?;
     let Others { read: others, unread } = others(&live, legacy_in_use(netns))?;
     let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
     let ipv6 = netns.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
-    Ok(Comparison { ipv6, built: desired.build(ipv6), live, former, unread })
+    Ok(Comparison { ipv6, rules: desired.rules.intended.covering(ipv6), live, former, unread })
 }
 
 /// Fails with [`netfilter::Error::Contended`] if the observed tables differ from the desired ones and a second read

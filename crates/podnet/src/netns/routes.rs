@@ -1,17 +1,15 @@
 //! The address and routes that redirection needs besides rules: `::6` on `lo`, and a routing rule with its table for
-//! the marked packets of TPROXY or of ambient mode.
+//! marked packets.
 //!
-//! [`Routes::of`] is pure; [`Routes::missing`] reads, [`Routes::apply`] and [`remove`] change the calling thread's
-//! netns. A second `apply` changes nothing, and `remove` ignores absent entries.
+//! [`missing`] and [`present`] read, [`apply`] and [`remove`] change the calling thread's netns, with entries of IPv6 only
+//! if `ipv6` requests them. A second `apply` changes nothing, and `remove` ignores absent entries.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use contract::ambient;
 use netlink::{self, Malformed, Writer};
 use nix::errno::Errno;
-use redirect::{InterceptionMode, PortSelector, Redirect};
-use ruleset::Family;
+use ruleset::{Family, MarkRoute, Routes};
 
 use super::Error;
 use super::addresses::{IFA_ADDRESS, IFA_LOCAL, own_address};
@@ -41,43 +39,6 @@ const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
-/// Local delivery of packets with a mark, through a routing table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MarkRoute {
-    pub mark: u32,
-    /// The bits of a packet's mark that are compared.
-    pub mask: u32,
-    pub table: u32,
-    /// The rule's priority. Without one, the kernel puts the rule before all others except the one for local addresses,
-    /// as with `ip rule add`, and an existing rule with any priority counts as this one.
-    pub priority: Option<u32>,
-}
-
-impl MarkRoute {
-    /// The route of ambient mode: delivers replies to ztunnel's connections, whose destination is the client's address.
-    pub const AMBIENT: Self = Self {
-        mark: ambient::CONN_MARK,
-        mask: ambient::MARK_MASK,
-        table: ambient::TABLE,
-        priority: Some(ambient::RULE_PRIORITY),
-    };
-
-    /// The route of TPROXY mode: delivers inbound connections that TPROXY assigned to the proxy's listener.
-    pub const fn tproxy(mark: u32, table: u32) -> Self {
-        Self { mark, mask: u32::MAX, table, priority: None }
-    }
-}
-
-/// The addresses, rules and routes that a pod's redirection needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Routes {
-    /// Whether the pod has IPv6.
-    pub ipv6: bool,
-    /// The proxy connects to the application from `::6`; only with `ipv6`.
-    pub passthrough: bool,
-    pub marked: Option<MarkRoute>,
-}
-
 /// An address, rule or route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
@@ -89,47 +50,38 @@ pub enum Entry {
     Route(Family, MarkRoute),
 }
 
-impl Routes {
-    /// The entries that `redirect` needs in a netns with or without IPv6.
-    pub fn of(redirect: &Redirect, ipv6: bool) -> Self {
-        let tproxy = redirect.mode == InterceptionMode::Tproxy && redirect.inbound_ports != PortSelector::None;
-        let route = MarkRoute::tproxy(redirect.tproxy_mark, redirect.tproxy_table);
-        Self { ipv6, passthrough: true, marked: tproxy.then_some(route) }
-    }
+/// Adds the missing entries, and returns them.
+pub fn apply(routes: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
+    filter(entries(routes, ipv6), Entry::add)
+}
 
-    /// The entries of an ambient pod.
-    pub fn ambient(ipv6: bool) -> Self {
-        Self { ipv6, passthrough: false, marked: Some(MarkRoute::AMBIENT) }
-    }
+/// Removes the entries of both families of `former` that `wanted` lacks, except the address, and returns those that
+/// existed. `ipv6` is whether those of IPv6 are wanted.
+pub fn remove_beyond(former: Routes, wanted: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
+    let wanted = entries(wanted, ipv6);
+    let is_unwanted = |entry: &Entry| *entry != Entry::Passthrough && !wanted.contains(entry);
+    filter(entries(former, true).into_iter().filter(is_unwanted).collect(), Entry::remove)
+}
 
-    /// Adds the missing entries, and returns them.
-    pub fn apply(&self) -> Result<Vec<Entry>, Error> {
-        filter(self.entries(), Entry::add)
-    }
+/// Returns the entries that [`apply`] would add.
+pub fn missing(routes: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
+    filter(entries(routes, ipv6), |entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
+}
 
-    /// Removes the entries that `wanted` lacks, except the address, and returns those that existed.
-    pub fn remove_beyond(&self, wanted: &Self) -> Result<Vec<Entry>, Error> {
-        let wanted = wanted.entries();
-        let is_unwanted = |entry: &Entry| *entry != Entry::Passthrough && !wanted.contains(entry);
-        filter(self.entries().into_iter().filter(is_unwanted).collect(), Entry::remove)
-    }
+/// Returns the entries that the netns has.
+pub fn present(routes: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
+    filter(entries(routes, ipv6), |entry, rtnl| Ok(!entry.found(rtnl)?.is_empty()))
+}
 
-    /// Returns the entries that [`Routes::apply`] would add.
-    pub fn missing(&self) -> Result<Vec<Entry>, Error> {
-        filter(self.entries(), |entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
-    }
+fn entries(routes: Routes, ipv6: bool) -> Vec<Entry> {
+    let families = [Some(Family::V4), ipv6.then_some(Family::V6)].into_iter().flatten();
+    let marked = routes.marked.map(|route| families.flat_map(move |family| of_mark(route, family)));
+    let passthrough = (ipv6 && routes.passthrough).then_some(Entry::Passthrough);
+    passthrough.into_iter().chain(marked.into_iter().flatten()).collect()
+}
 
-    /// Returns the entries that the netns has.
-    pub fn present(&self) -> Result<Vec<Entry>, Error> {
-        filter(self.entries(), |entry, rtnl| Ok(!entry.found(rtnl)?.is_empty()))
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        let families = [Some(Family::V4), self.ipv6.then_some(Family::V6)].into_iter().flatten();
-        let marked = self.marked.map(|route| families.flat_map(move |family| route.entries(family)));
-        let passthrough = (self.ipv6 && self.passthrough).then_some(Entry::Passthrough);
-        passthrough.into_iter().chain(marked.into_iter().flatten()).collect()
-    }
+fn of_mark(route: MarkRoute, family: Family) -> [Entry; 2] {
+    [Entry::Rule(family, route), Entry::Route(family, route)]
 }
 
 fn filter(entries: Vec<Entry>, keep: impl Fn(Entry, &mut Rtnl) -> Result<bool, Error>) -> Result<Vec<Entry>, Error> {
@@ -146,17 +98,11 @@ fn filter(entries: Vec<Entry>, keep: impl Fn(Entry, &mut Rtnl) -> Result<bool, E
     Ok(kept)
 }
 
-impl MarkRoute {
-    fn entries(self, family: Family) -> [Entry; 2] {
-        [Entry::Rule(family, self), Entry::Route(family, self)]
-    }
-}
-
-/// Removes the entries from the netns, of both families if the pod has IPv6. Returns whether anything existed.
+/// Removes the entries of both families from the netns. Returns whether anything existed.
 pub fn remove(routes: Routes) -> Result<bool, Error> {
     let mut rtnl = Rtnl::open()?;
     let mut changed = false;
-    for entry in routes.entries() {
+    for entry in entries(routes, true) {
         changed |= entry.remove(&mut rtnl)?;
     }
     Ok(changed)

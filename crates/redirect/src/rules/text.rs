@@ -71,7 +71,7 @@ fn redirects() -> impl Strategy<Value = Redirect> {
 proptest! {
     #[test]
     fn no_value_becomes_more_than_one_word(redirect in redirects(), ipv6 in any::<bool>()) {
-        let rules = build(&redirect, ipv6).rules;
+        let rules = build(&redirect, ipv6);
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-_./:,!*{} \n".contains(c);
         for text in [dry_run(&rules), nft::render(&rules).replace(['=', ';'], "")] {
             prop_assert!(text.chars().all(allowed), "{}", text);

@@ -1,27 +1,16 @@
-//! Tests of the routes that a pod gets, and of the comparison of routes and rules with those that exist.
-
-use ruleset::Port;
+//! Tests of the comparison of routes and rules with those that exist.
 
 use super::*;
 
-const ROUTE: MarkRoute = MarkRoute::tproxy(1337, 133);
-const NONE: Routes = Routes { ipv6: false, passthrough: true, marked: None };
-const BOTH: Routes = Routes { ipv6: true, passthrough: true, marked: Some(ROUTE) };
+const ROUTE: MarkRoute = MarkRoute::exact(1337, 133);
+const MASKED: MarkRoute = MarkRoute { mark: 0x111, mask: 0xfff, table: 100, priority: Some(32764) };
 
-#[test]
-fn redirect_mode_needs_no_tproxy_routes() {
-    let redirect = Redirect { inbound_ports: PortSelector::All, ..Redirect::default() };
-    assert_eq!(Routes::of(&redirect, true), Routes { ipv6: true, ..NONE });
+fn both() -> Vec<Entry> {
+    entries(Routes { passthrough: true, marked: Some(ROUTE) }, true)
 }
 
-#[test]
-fn tproxy_needs_routes_if_it_has_inbound_ports() {
-    let mut redirect = Redirect { mode: InterceptionMode::Tproxy, ..Redirect::default() };
-    assert_eq!(Routes::of(&redirect, false), NONE);
-    for ports in [PortSelector::All, PortSelector::List(vec![Port(80)])] {
-        redirect.inbound_ports = ports;
-        assert_eq!(Routes::of(&redirect, false), Routes { ipv6: false, ..BOTH });
-    }
+fn masked(ipv6: bool) -> Vec<Entry> {
+    entries(Routes { passthrough: false, marked: Some(MASKED) }, ipv6)
 }
 
 #[test]
@@ -50,22 +39,22 @@ fn only_equivalent_rules_match() {
 
 #[test]
 fn a_rule_with_mask_and_priority_is_only_equivalent_to_the_same() {
-    let ours = Entry::Rule(Family::V4, MarkRoute::AMBIENT);
+    let ours = Entry::Rule(Family::V4, MASKED);
     let others = [
-        MarkRoute { priority: Some(32763), ..MarkRoute::AMBIENT },
-        MarkRoute { priority: None, ..MarkRoute::AMBIENT },
-        MarkRoute { mask: u32::MAX, ..MarkRoute::AMBIENT },
+        MarkRoute { priority: Some(32763), ..MASKED },
+        MarkRoute { priority: None, ..MASKED },
+        MarkRoute { mask: u32::MAX, ..MASKED },
     ];
     for other in others {
         assert_eq!(ours.is(&Entry::Rule(Family::V4, other).body("").unwrap()), Ok(false), "{other:?}");
     }
-    let any_priority = Entry::Rule(Family::V4, MarkRoute { priority: None, ..MarkRoute::AMBIENT });
+    let any_priority = Entry::Rule(Family::V4, MarkRoute { priority: None, ..MASKED });
     assert_eq!(any_priority.is(&ours.body("").unwrap()), Ok(true));
 }
 
 #[test]
 fn written_entries_are_read_back_and_truncated_ones_refused() {
-    for entry in [BOTH, Routes::ambient(true)].iter().flat_map(Routes::entries) {
+    for entry in both().into_iter().chain(masked(true)) {
         let body = entry.body("").unwrap();
         assert_eq!(entry.is(&body), Ok(true), "{entry}");
         assert!(entry.is(&body[..7]).is_err(), "{entry}");
@@ -74,8 +63,7 @@ fn written_entries_are_read_back_and_truncated_ones_refused() {
 
 #[test]
 fn entries_are_printed_in_the_syntax_of_ip() {
-    let routes = [BOTH, Routes::ambient(false)];
-    let printed = routes.iter().flat_map(Routes::entries).map(|entry| entry.to_string()).collect::<Vec<_>>();
+    let printed = both().into_iter().chain(masked(false)).map(|entry| entry.to_string()).collect::<Vec<_>>();
     let expected = [
         "address ::6/128 of lo",
         "IPv4 routing rule `fwmark 0x539 lookup 133`",

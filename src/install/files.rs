@@ -1,15 +1,17 @@
 //! Applies the file operations of a plan. No other source file of `install` changes the node.
 //!
 //! A new version is written to a temporary beside the file and synced, renamed over the file, and the directory synced: each
-//! name always has either the old or the new content, never a part of it, even after a power cut.
+//! name always has either the old or the new content, never a part of it, even after a power cut. A file of another program
+//! changes names with the temporary instead, so that a version which its owner has written meanwhile can be put back.
 #![expect(clippy::disallowed_methods, reason = "makes every change of the node's files")]
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use tempfile::TempPath;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tempfile::{NamedTempFile, TempPath};
 
 use super::operation::{Operation, Source};
 use super::scope::Scope;
@@ -67,14 +69,18 @@ impl<'a> Files<'a> {
     pub fn apply(&self, operation: &Operation) -> Result<(), Error> {
         let done = match operation {
             Operation::Copy { from, to, mode } => {
-                self.replace(to, *mode, |file| io::copy(&mut File::open(from)?, file).map(drop), || Ok(()))
+                let fill = |file: &mut File| io::copy(&mut File::open(from)?, file).map(drop);
+                self.write(to, *mode, fill).and_then(|temporary| self.rename(temporary, to))
             }
             Operation::Write { path, content, mode, expected, source } => {
-                let unchanged = || {
-                    expected.iter().try_for_each(|expected| check_unchanged(path, expected))?;
-                    source.iter().try_for_each(|Source { path, content }| check_unchanged(path, content))
-                };
-                self.replace(path, *mode, |file| file.write_all(content), unchanged)
+                self.write(path, *mode, |file| file.write_all(content)).and_then(|temporary| {
+                    (self.before)("compare");
+                    source.iter().try_for_each(|Source { path, content }| check_unchanged(path, content))?;
+                    match expected {
+                        Some(expected) => self.exchange(temporary, path, expected),
+                        None => self.rename(temporary, path),
+                    }
+                })
             }
             Operation::Remove { path, expected, replaced_by } => {
                 let is_replaced =
@@ -88,14 +94,14 @@ impl<'a> Files<'a> {
         done.map_err(|cause| Error { verb: operation.verb(), path: operation.path().to_owned(), cause })
     }
 
-    fn replace(
+    /// Writes and syncs a temporary beside a file.
+    fn write(
         &self,
         path: &Path,
         mode: u32,
         fill: impl FnOnce(&mut File) -> io::Result<()>,
-        unchanged: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<()> {
-        let dir = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
+    ) -> io::Result<NamedTempFile> {
+        let dir = directory_of(path)?;
         if !dir.is_dir() {
             (self.before)("make directory");
             self.make_directory(dir)?;
@@ -108,10 +114,53 @@ impl<'a> Files<'a> {
         temporary.as_file().set_permissions(Permissions::from_mode(mode))?;
         (self.before)("sync");
         temporary.as_file().sync_all()?;
+        Ok(temporary)
+    }
+
+    fn rename(&self, temporary: NamedTempFile, path: &Path) -> io::Result<()> {
         (self.before)("rename");
-        unchanged()?;
         temporary.persist(path).map_err(|error| error.error)?;
-        self.sync(dir)
+        self.sync(directory_of(path)?)
+    }
+
+    /// Puts a temporary in the place of a file if that has the content which the plan read. The comparison before the exchange
+    /// (`RENAME_EXCHANGE`) keeps runtimes from seeing content that is not to stay; the one after it cannot be overtaken.
+    fn exchange(&self, temporary: NamedTempFile, path: &Path, expected: &[u8]) -> io::Result<()> {
+        check_unchanged(path, expected)?;
+        (self.before)("rename");
+        match renameat_with(CWD, temporary.path(), CWD, path, RenameFlags::EXCHANGE) {
+            // File systems on a network have no exchange.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => return self.rename(temporary, path),
+            Err(rustix::io::Errno::NOENT) => return Err(removed(path)),
+            done => done?,
+        }
+        if !has_content(temporary.path(), expected).unwrap_or(false) {
+            self.put_back(&temporary, path)?;
+            self.sync(directory_of(path)?)?;
+            return Err(changed(path));
+        }
+        (self.before)("remove");
+        temporary.close()?;
+        self.sync(directory_of(path)?)
+    }
+
+    /// Puts a file that stood in the place of the expected one back. If the exchange finds another file than the one before has
+    /// put there, the owner has written a newer version in between, and the next exchange puts that one back.
+    fn put_back(&self, temporary: &NamedTempFile, path: &Path) -> io::Result<()> {
+        let mut placed = temporary.as_file().metadata()?.ino();
+        loop {
+            let found = fs::symlink_metadata(temporary.path())?.ino();
+            (self.before)("put back");
+            match renameat_with(CWD, temporary.path(), CWD, path, RenameFlags::EXCHANGE) {
+                // The owner has removed the file.
+                Err(rustix::io::Errno::NOENT) => return Ok(()),
+                done => done?,
+            }
+            if fs::symlink_metadata(temporary.path())?.ino() == placed {
+                return Ok(());
+            }
+            placed = found;
+        }
     }
 
     /// Removes a file, unless it is missing or a temporary whose writer is running.
@@ -126,19 +175,18 @@ impl<'a> Files<'a> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             done => done?,
         }
-        self.sync(path.parent().ok_or(io::ErrorKind::InvalidFilename)?)
+        self.sync(directory_of(path)?)
     }
 
     /// Removes a file if its content is the one that the plan read. The file is renamed before the final comparison, so that no
     /// other program can replace it in between. If the content differs, the file is renamed back, unless another program has
     /// created a newer one meanwhile.
     fn remove_unchanged(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let dir = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
-        let changed = || concurrent_change(format!("another program has just changed {}", path.display()));
+        let dir = directory_of(path)?;
         match has_content(path, content) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Ok(true) => {}
-            _ => return Err(changed()),
+            _ => return Err(changed(path)),
         }
         (self.before)("set aside");
         let aside = match temporary::names().make_in(dir, |aside| fs::rename(path, aside)) {
@@ -149,7 +197,7 @@ impl<'a> Files<'a> {
             (self.before)("put back");
             restore(aside, path)?;
             self.sync(dir)?;
-            return Err(changed());
+            return Err(changed(path));
         }
         (self.before)("remove");
         aside.close()?;
@@ -199,19 +247,26 @@ fn restore(aside: TempPath, path: &Path) -> io::Result<()> {
     }
 }
 
+fn directory_of(path: &Path) -> io::Result<&Path> {
+    path.parent().ok_or_else(|| io::ErrorKind::InvalidFilename.into())
+}
+
 /// Fails if a file is missing or its content is not the one that the plan read: a concurrent change of its owner is not
 /// overwritten, and a file that the owner removed or renamed is not created again.
 fn check_unchanged(path: &Path, content: &[u8]) -> io::Result<()> {
-    let change = match has_content(path, content) {
-        Ok(true) => return Ok(()),
-        Ok(_) => format!("another program has just changed {}", path.display()),
-        Err(error) => format!("another program has just removed {}: {error}", path.display()),
-    };
-    Err(concurrent_change(change))
+    match has_content(path, content) {
+        Ok(true) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(removed(path)),
+        _ => Err(changed(path)),
+    }
 }
 
-fn concurrent_change(change: String) -> io::Error {
-    io::Error::new(io::ErrorKind::ResourceBusy, change)
+fn changed(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("another program has just changed {}", path.display()))
+}
+
+fn removed(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("another program has just removed {}", path.display()))
 }
 
 /// Whether a regular file has this content. Reads at most one byte more than its size. Does not open a pipe, because

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 mod crashes;
+mod exchange;
 mod faults;
 mod lifecycle;
 mod neighbours;

@@ -27,6 +27,8 @@ pub(super) enum Call {
     SetMode(PathBuf, u32),
     Sync(PathBuf),
     Rename(PathBuf, PathBuf),
+    /// A rename with `RENAME_EXCHANGE`.
+    Exchange(PathBuf, PathBuf),
     Unlink(PathBuf),
     MakeDirectory(PathBuf),
     /// A call on this path that the model does not support.
@@ -82,6 +84,7 @@ fn call(text: &str) -> Option<Call> {
         "sendfile" => Call::Copy { from: opened[1].clone(), to: opened[0].clone(), length: count() },
         "fchmod" => Call::SetMode(opened[0].clone(), mode()),
         "fsync" | "fdatasync" => Call::Sync(opened[0].clone()),
+        "renameat2" if arguments.contains("RENAME_EXCHANGE") => Call::Exchange(path(0), path(1)),
         "rename" | "renameat" | "renameat2" => Call::Rename(path(0), path(1)),
         "unlink" | "unlinkat" => Call::Unlink(path(0)),
         "mkdir" | "mkdirat" => Call::MakeDirectory(path(0)),

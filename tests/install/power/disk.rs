@@ -30,6 +30,8 @@ struct File {
 enum Change {
     Link(String, usize),
     Rename(String, String, usize),
+    /// Two names, and the file that each of them has afterwards.
+    Exchange([(String, usize); 2]),
     Unlink(String),
 }
 
@@ -93,6 +95,7 @@ impl Disk {
             }),
             Call::SetMode(path, mode) => self.with_file(path, |file| file.now.1 = *mode),
             Call::Rename(from, to) => self.rename(from, to),
+            Call::Exchange(one, other) => self.exchange(one, other),
             Call::Unlink(path) => self.unlink(path),
             Call::MakeDirectory(path) if self.known.contains(path) => {
                 self.directories.insert(path.clone(), Directory::new(false));
@@ -135,6 +138,13 @@ impl Disk {
         let Some((directory, name)) = self.directory_of(from) else { return };
         let target = to.file_name().unwrap().to_str().unwrap().to_owned();
         directory.change(Change::Rename(name, target, file));
+    }
+
+    fn exchange(&mut self, one: &Path, other: &Path) {
+        let (Some(first), Some(second)) = (self.find(one), self.find(other)) else { return };
+        let target = other.file_name().unwrap().to_str().unwrap().to_owned();
+        let Some((directory, name)) = self.directory_of(one) else { return };
+        directory.change(Change::Exchange([(name, second), (target, first)]));
     }
 
     fn unlink(&mut self, path: &Path) {
@@ -221,6 +231,7 @@ impl Change {
                 names.remove(from);
                 names.insert(to.clone(), *file);
             }
+            Self::Exchange(files) => names.extend(files.iter().cloned()),
             Self::Unlink(name) => drop(names.remove(name)),
         }
     }

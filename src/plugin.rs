@@ -10,7 +10,7 @@ mod verdict;
 
 pub use log::Log;
 pub use stub::Stub;
-pub use verdict::{Early, SkipReason, Verdict, before_lookup, of_pod};
+pub use verdict::{Early, SkipReason, Verdict, before_lookup, of_pod, skipped};
 
 use std::io::Read;
 use std::path::PathBuf;

@@ -38,7 +38,7 @@ pub use pod::Pod;
 pub use run::{follow, run};
 pub use selector::{Error as SelectorError, Selector};
 pub use settings::{Error as SettingsError, Mode, Settings, Symptom, Validation};
-pub use source::{Source, source};
+pub use source::{Skipped, Source, source};
 
 /// The scope of log lines.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "repair");

@@ -97,6 +97,11 @@ impl Store {
         self.pods.get(pod).map(|facts| facts.uid.as_str())
     }
 
+    /// The facts of the pod of this name and UID.
+    pub fn facts(&self, pod: &PodName, uid: &str) -> Option<&PodFacts> {
+        self.find(pod, Some(uid))
+    }
+
     /// Iterates over the pods, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&PodName, &PodFacts)> {
         self.pods.iter()

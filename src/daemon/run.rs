@@ -26,7 +26,9 @@ use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
 use super::{Error, Settings, backend, ports, successor, taint, uninstall};
 use crate::agent::token::{self, TokenHolder};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
+use crate::install::settings::Entry;
 use crate::install::{Identity, Installation, Issued, Located, Mounts, Relocation, Resolver, Scope, Sources, Status};
+use crate::plugin::skipped;
 use crate::pod::watch::Subscriber;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -71,7 +73,7 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
         sockets.take_over();
     }
     let (node_ready, ready) = watch::channel(false);
-    let (feed, source) = repair::source(ready);
+    let (feed, source) = repair::source(ready, daemon.skipped());
     let feed = daemon.settings.repair.enabled.then_some(feed);
     let mut server_tasks = daemon.serve(registry, feed, node_ready, &closed);
     server_tasks.spawn(until(&closed, reports.run(daemon.client.clone(), daemon.settings.node.clone())));
@@ -239,6 +241,15 @@ impl Daemon {
                 () = self.cache.synced(), if !self.cache.read(Store::has_synced) => {}
             }
         }
+    }
+
+    /// Decides as the plugin will about the next sandbox of a pod.
+    fn skipped(&self) -> repair::Skipped {
+        let (cache, install) = (self.cache.clone(), self.settings.install.clone());
+        Box::new(move |pod, uid| {
+            let Entry { pod_namespace, exclude_namespaces, .. } = &install.entry;
+            cache.read(|pods| skipped(pod, pods.facts(pod, uid)?, Some(pod_namespace), exclude_namespaces))
+        })
     }
 
     /// Starts repair, which acts on no pod while another agent serves the node.

@@ -118,17 +118,36 @@ pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
     let (Some(namespace), Some(name)) = (&pod.namespace, &pod.name) else {
         return Early::Skip(SkipReason::NotKubernetes);
     };
+    let pod = PodName { namespace: namespace.clone(), name: name.clone() };
     let settings = &conf.settings;
-    if settings.agent_namespace.as_ref() == Some(namespace) && name.starts_with(contract::AGENT_POD_PREFIX) {
-        return Early::Skip(SkipReason::AgentPod);
-    }
-    if settings.exclude_namespaces.contains(namespace) {
-        return Early::Skip(SkipReason::ExcludedNamespace);
+    if let Some(reason) = of_name(&pod, settings.agent_namespace.as_deref(), &settings.exclude_namespaces) {
+        return Early::Skip(reason);
     }
     match &conf.pod_annotations {
         Some(annotations) if !annotations.contains_key(annotation::STATUS) => Early::Skip(SkipReason::NoSidecarStatus),
-        _ => Early::Lookup(PodName { namespace: namespace.clone(), name: name.clone() }),
+        _ => Early::Lookup(pod),
     }
+}
+
+/// Decides by the name of a pod and the settings of the chain entry: `agent_namespace` and `exclude_namespaces`.
+fn of_name(pod: &PodName, agent_namespace: Option<&str>, exclude_namespaces: &[String]) -> Option<SkipReason> {
+    if agent_namespace == Some(pod.namespace.as_str()) && pod.name.starts_with(contract::AGENT_POD_PREFIX) {
+        return Some(SkipReason::AgentPod);
+    }
+    exclude_namespaces.contains(&pod.namespace).then_some(SkipReason::ExcludedNamespace)
+}
+
+/// Returns the reason for which an ADD skips a pod, if the chain entry has these settings. `None` if it redirects or refuses the pod.
+pub fn skipped(
+    pod: &PodName,
+    facts: &PodFacts,
+    agent_namespace: Option<&str>,
+    exclude_namespaces: &[String],
+) -> Option<SkipReason> {
+    of_name(pod, agent_namespace, exclude_namespaces).or_else(|| match of_pod(facts) {
+        Ok(Verdict::Skip(reason)) => Some(reason),
+        Ok(Verdict::Redirect { .. }) | Err(_) => None,
+    })
 }
 
 /// Decides about a pod from its [`PodFacts`]. An error names the invalid annotation.
@@ -194,6 +213,17 @@ mod tests {
         ] {
             assert_eq!(early(&args(namespace, name), "{}"), expected, "{namespace}/{name}");
         }
+    }
+
+    #[test]
+    fn an_add_skips_a_pod_by_its_name_or_its_facts() {
+        let name = |namespace: &str, name: &str| PodName { namespace: namespace.into(), name: name.into() };
+        let injected = pod(|_, _| ());
+        let decided = |pod: &PodName, facts| skipped(pod, facts, Some("mesh"), &["legacy".to_owned()]);
+        assert_eq!(decided(&name("shop", "web"), &injected), None);
+        assert_eq!(decided(&name("legacy", "web"), &injected), Some(SkipReason::ExcludedNamespace));
+        assert_eq!(decided(&name("mesh", "istio-cni-node-x"), &injected), Some(SkipReason::AgentPod));
+        assert_eq!(decided(&name("shop", "web"), &PodFacts::default()), Some(SkipReason::NoProxy));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::pod::Pod;
 use super::settings::{Settings, Symptom};
 use super::step::{RepairOutcome, Step};
 use crate::diagnostics::chain;
+use crate::pod::PodName;
 use crate::serve::event::{Content, Origin};
 
 #[derive(Clone)]
@@ -126,15 +127,16 @@ impl Actor {
             | RepairOutcome::Reprogrammed { .. }
             | RepairOutcome::Reported => {
                 self.metrics.acted(pod, action.as_str(), ActionResult::Success);
-                let change =
-                    if let RepairOutcome::Reprogrammed { done, .. } = outcome { done.change.as_str() } else { "" };
+                let change = match outcome {
+                    RepairOutcome::Reprogrammed { done, .. } => Some(done.change.as_str()),
+                    _ => None,
+                };
                 tracing::info!(%pod, action = action.as_str(), change, "acted on broken pod");
                 format!("{}, {}", text.found, text.done)
             }
-            RepairOutcome::Gone | RepairOutcome::Conflict | RepairOutcome::DryRun => {
-                self.metrics.acted(pod, action.as_str(), ActionResult::Skip);
-                return tracing::info!(%pod, action = action.as_str(), ?outcome, "broken pod changed before the action");
-            }
+            RepairOutcome::Gone => return self.report_change(pod, action, "gone"),
+            RepairOutcome::Conflict => return self.report_change(pod, action, "conflict"),
+            RepairOutcome::DryRun => return,
             RepairOutcome::Hopeless(error) | RepairOutcome::Failed { error, .. } => {
                 self.metrics.acted(pod, action.as_str(), ActionResult::Fail);
                 tracing::warn!(%pod, action = action.as_str(), %error, "cannot act on broken pod");
@@ -147,6 +149,11 @@ impl Actor {
         self.record(&step.broken, text.reason, &message).await;
     }
 
+    fn report_change(&self, pod: &PodName, action: Action, outcome: &'static str) {
+        self.metrics.acted(pod, action.as_str(), ActionResult::Skip);
+        tracing::info!(%pod, action = action.as_str(), outcome, "broken pod changed before the action");
+    }
+
     /// Records an event about a pod that is not repaired, with the remaining delay if there is one.
     pub(super) async fn record_inaction(&self, step: &Step, reason: Reason, now: Duration) {
         let message = match step.decision {
@@ -154,6 +161,9 @@ impl Actor {
                 "pod detected as broken, no action for {} s: it replaces a pod that was evicted or deleted for the same reason",
                 until.saturating_sub(now).as_secs()
             ),
+            Decision::Nothing(Reason::Skipped(reason)) => {
+                format!("pod detected as broken, no action: the plugin skips it, because {}", reason.meaning())
+            }
             _ => format!("pod detected as broken, {}", inaction_text(reason)),
         };
         self.record(&step.broken, "BrokenPodLeft", &message).await;

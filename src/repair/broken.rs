@@ -10,6 +10,7 @@ use super::lineage::Lineage;
 use super::pod::{Container, OwnerReference, Pod, Status, Terminated};
 use super::settings::{Settings, Symptom, Validation};
 use crate::contract::dapr;
+use crate::plugin::SkipReason;
 use crate::pod::PodName;
 
 /// A broken pod, with the fields that decisions and actions need.
@@ -40,6 +41,8 @@ pub struct Broken {
     pub labelled: bool,
     /// `None` without a controller.
     pub lineage: Option<Box<Lineage>>,
+    /// The reason for which the plugin would skip the pod's next sandbox, too; `None` if it would not, or if that is not known.
+    pub skipped: Option<SkipReason>,
 }
 
 /// The container state with the failed termination.
@@ -209,6 +212,7 @@ fn describe(pod: &Pod, container: &Container, evidence: Evidence, attempt: u32, 
         validating: container.state.running.is_some(),
         labelled: metadata.labels.as_ref().is_some_and(|keys| keys.contains_key(label)),
         lineage: lineage(pod).map(Box::new),
+        skipped: None,
     }
 }
 

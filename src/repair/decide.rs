@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::broken::{Broken, Owner};
 use super::settings::{Mode, Settings};
+use crate::plugin::SkipReason;
 
 /// The decision about a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub enum Reason {
     OtherNode,
     /// The validation container is never restarted, so rules would come too late.
     NoRetry,
+    /// The plugin would skip the pod's next sandbox, too.
+    Skipped(SkipReason),
     /// The validation container is running and might succeed.
     Validating,
     /// The pod was reprogrammed, and validation has not run since.
@@ -89,7 +92,7 @@ pub enum Reason {
 impl Reason {
     /// Whether repair gives up on the pod, for a while or for good, without an action that reports it.
     pub fn gives_up(self) -> bool {
-        matches!(self, Self::ControllerBackOff | Self::Standalone | Self::StaticPod | Self::NoRetry)
+        matches!(self, Self::ControllerBackOff | Self::Standalone | Self::StaticPod | Self::NoRetry | Self::Skipped(_))
     }
 
     /// The name in logs and metric labels.
@@ -106,6 +109,7 @@ impl Reason {
             Self::StaticPod => "static_pod",
             Self::OtherNode => "other_node",
             Self::NoRetry => "no_retry",
+            Self::Skipped(reason) => reason.as_str(),
             Self::Validating => "validating",
             Self::AwaitsValidation => "awaits_validation",
             Self::Hopeless => "hopeless",
@@ -204,6 +208,12 @@ fn final_reason(broken: &Broken, history: &History) -> Option<Reason> {
 }
 
 fn action_for_mode(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
+    let changes_nothing = broken
+        .skipped
+        .filter(|_| matches!(settings.mode, Mode::Evict | Mode::Delete | Mode::Repair | Mode::RepairOrEvict));
+    if let Some(reason) = changes_nothing {
+        return Err(Reason::Skipped(reason));
+    }
     match settings.mode {
         Mode::Observe => Err(Reason::ObserveOnly),
         Mode::Label if broken.labelled => Err(Reason::Labelled),

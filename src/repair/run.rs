@@ -17,7 +17,7 @@ use super::decide::{Decision, Reason};
 use super::metrics::{ActionResult, Metrics};
 use super::pod::Pod;
 use super::settings::Settings;
-use super::source::{Source, source, watch_pods};
+use super::source::{Skipped, Source, source, watch_pods};
 use super::step::{RepairOutcome, Step};
 use super::tracker::Tracker;
 use crate::pod::watch::PodEvent;
@@ -32,7 +32,7 @@ const MAX_CONCURRENT: usize = 16;
 /// `client` must not retry requests itself (`kube::Config::default_retry`), which would bypass back-off and budget.
 pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
     let (_ready, always) = watch::channel(true);
-    let (feed, source) = source(always);
+    let (feed, source) = source(always, Box::new(|_, _| None));
     let (watcher, selected) = (client.clone(), settings.clone());
     tokio::select! {
         () = shutdown.requested() => {}
@@ -47,13 +47,7 @@ pub async fn follow(client: Client, source: Source, settings: Settings, metrics:
         tracing::info!("repair is off");
         return;
     }
-    tracing::info!(
-        mode = settings.mode.as_str(),
-        node = settings.node,
-        dry_run = settings.dry_run,
-        budget = settings.budget,
-        "looking for broken pods"
-    );
+    settings.log();
     let controller = Controller::new(client, settings, metrics);
     tokio::select! {
         () = shutdown.requested() => {}
@@ -87,7 +81,7 @@ impl Controller {
 
     /// Runs until the source closes.
     async fn run(mut self, source: Source) {
-        let Source { mut events, relist, mut ready } = source;
+        let Source { mut events, relist, mut ready, skipped } = source;
         loop {
             self.tracker.set_node_ready(*ready.borrow_and_update(), self.now());
             self.start_due();
@@ -101,7 +95,7 @@ impl Controller {
             };
             tokio::select! {
                 event = events.recv() => match event {
-                    Some(event) => self.handle_event(event),
+                    Some(event) => self.handle_event(event, &skipped),
                     None => return,
                 },
                 Some(ended) = self.acting.join_next() => self.handle_outcome(ended),
@@ -122,11 +116,14 @@ impl Controller {
         self.start.elapsed()
     }
 
-    fn handle_event(&mut self, event: PodEvent<Pod>) {
+    fn handle_event(&mut self, event: PodEvent<Pod>, skipped: &Skipped) {
         match event {
             PodEvent::ListStarted => self.tracker.start_list(),
             PodEvent::Applied(pod) => match detect(&pod, &self.settings) {
-                Ok(broken) => self.tracker.insert(broken, self.now()),
+                Ok(broken) => {
+                    let skipped = skipped(&broken.pod, &broken.uid);
+                    self.tracker.insert(Broken { skipped, ..broken }, self.now());
+                }
                 Err(reason) => self.handle_not_broken(&pod, reason),
             },
             PodEvent::Deleted(pod) => self.tracker.remove(pod.uid()),
@@ -147,7 +144,7 @@ impl Controller {
         while self.acting.len() < MAX_CONCURRENT
             && let Some(step) = self.tracker.take(self.now())
         {
-            log(&step);
+            log(&step, self.now());
             match step.decision {
                 Decision::Nothing(Reason::Labelled) if step.is_new => {
                     self.metrics.acted(&step.broken.pod, "label", ActionResult::Skip);
@@ -190,11 +187,18 @@ impl Controller {
     }
 }
 
-fn log(step: &Step) {
-    let (Broken { pod, uid, node, container, attempt, .. }, decision) = (&step.broken, step.decision);
+/// Logs a decision. `wait_seconds` is the time until the next one.
+fn log(step: &Step, now: Duration) {
+    let Broken { pod, uid, node, container, attempt, .. } = &step.broken;
+    let (decision, action, reason, until) = match step.decision {
+        Decision::Act(action) => ("act", Some(action.as_str()), None, None),
+        Decision::Later(until, reason) => ("later", None, Some(reason.as_str()), Some(until)),
+        Decision::Nothing(reason) => ("nothing", None, Some(reason.as_str()), None),
+    };
+    let wait_seconds = until.map(|until| until.saturating_sub(now).as_secs_f64().ceil());
     if step.is_new {
-        tracing::info!(%pod, uid, node, container, attempt, ?decision, "broken pod");
+        tracing::info!(%pod, uid, node, container, attempt, decision, action, reason, wait_seconds, "broken pod");
     } else {
-        tracing::debug!(%pod, uid, ?decision, "broken pod, as before");
+        tracing::debug!(%pod, uid, node, container, attempt, decision, action, reason, wait_seconds, "broken pod, as before");
     }
 }

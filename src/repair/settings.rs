@@ -102,6 +102,26 @@ pub struct Settings {
     pub rules: Options,
 }
 
+impl Settings {
+    /// Logs the program's version and the settings that decide what is done with which pods.
+    pub(super) fn log(&self) {
+        let set = |text: &'_ str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let label = (self.mode == Mode::Label).then(|| format!("{}={}", self.label_key, self.label_value));
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            mode = self.mode.as_str(),
+            label,
+            node = set(&self.node),
+            dry_run = self.dry_run,
+            standalone_pods = self.standalone,
+            budget_per_minute = self.budget,
+            label_selectors = set(&self.label_selector),
+            field_selectors = set(&self.field_selector),
+            "looking for broken pods"
+        );
+    }
+}
+
 /// Invalid settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

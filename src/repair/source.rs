@@ -12,6 +12,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::pod::Pod;
 use super::settings::Settings;
 use crate::diagnostics::chain;
+use crate::plugin::SkipReason;
+use crate::pod::PodName;
 use crate::pod::watch::{PodEvent, Subscriber, Watched};
 
 /// The page size for lists of all nodes' pods.
@@ -20,20 +22,23 @@ const PAGE_SIZE: u32 = 250;
 /// watch.
 const QUEUE_CAPACITY: usize = 256;
 
+/// Returns the reason for which the plugin would skip the next sandbox of the pod of this name and UID, too.
+pub type Skipped = Box<dyn Fn(&PodName, &str) -> Option<SkipReason> + Send>;
+
 /// The input of repair.
-#[derive(Debug)]
 pub struct Source {
     pub(super) events: mpsc::Receiver<PodEvent<Pod>>,
     /// Requests a new list.
     pub(super) relist: Arc<Notify>,
     /// Whether the node redirects new pods, so that a replacement works.
     pub(super) ready: watch::Receiver<bool>,
+    pub(super) skipped: Skipped,
 }
 
 /// Creates a source and its sending end. Repair performs no action while `ready` is false.
-pub fn source(ready: watch::Receiver<bool>) -> (Subscriber<Pod>, Source) {
+pub fn source(ready: watch::Receiver<bool>, skipped: Skipped) -> (Subscriber<Pod>, Source) {
     let ((sender, events), relist) = (mpsc::channel(QUEUE_CAPACITY), Arc::new(Notify::new()));
-    (Subscriber { events: sender, relist: relist.clone() }, Source { events, relist, ready })
+    (Subscriber { events: sender, relist: relist.clone() }, Source { events, relist, ready, skipped })
 }
 
 /// Lists and watches the pods that `settings` select until the receiver closes.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use test_support::api::{Api, Fault};
+use test_support::api::{Api, Fault, Seen};
 use test_support::daemon::{Daemon, Node, cluster, pod, until};
 
 /// A pod of this node whose validation found no redirection.
@@ -72,7 +72,9 @@ async fn no_pod_is_evicted_before_the_node_is_ready() {
     std::fs::remove_file(&list).unwrap();
     let daemon = Daemon::start(&node, &api.url());
     until_counted(&daemon, "istio_cni_repair_broken_pods 1");
-    daemon.line("NodeNotReady");
+    let line = daemon.line("node_not_ready");
+    assert_eq!((&line["decision"], &line["reason"]), (&json!("nothing"), &json!("node_not_ready")), "{line}");
+    assert!(line.as_object().unwrap().values().all(|value| !value.is_null() && value != ""), "{line}");
     daemon.readyz(503, "no network configuration");
     assert_eq!(evicted(&api), Vec::<String>::new());
     node.remove_entry();
@@ -92,4 +94,33 @@ async fn repairs_selectors_filter_the_shared_watch() {
     }
     until_evicted(&api, &["a"]);
     assert_eq!(node.request("c", "c").0, 200, "lookups are served for all pods");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_the_plugin_would_skip_again_is_left_with_the_plugins_reason() {
+    for mode in ["evict", "delete", "repair-or-evict"] {
+        let api = cluster().await;
+        let node = Node::new();
+        let variables = [("EXCLUDE_NAMESPACES", "legacy,other"), ("REPAIR_MODE", mode)];
+        let daemon = Daemon::with_variables(&node, &api.url(), &variables);
+        daemon.ready();
+        let mut excluded = broken("excluded");
+        excluded["metadata"]["namespace"] = json!("legacy");
+        let mut declined = broken("declined");
+        declined["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("false");
+        [excluded, declined].into_iter().for_each(|pod| drop(api.put(pod)));
+        for reason in ["excluded_namespace", "inject_declined"] {
+            until_counted(&daemon, &format!("istio_cni_repair_pods_left_total{{reason=\"{reason}\"}} 1"));
+        }
+        let told =
+            || api.requests_to("POST", "/events").into_iter().map(|seen| seen.body.to_string()).collect::<Vec<_>>();
+        until("an Event of each reason", || {
+            let told = told().concat();
+            let meanings = ["the configuration excludes its namespace", "it declines injection"];
+            if meanings.iter().all(|meaning| told.contains(meaning)) { Ok(()) } else { Err(told) }
+        });
+        let is_change = |seen: &Seen| !["GET", "PATCH"].contains(&seen.method.as_str()) && seen.path.contains("/pods/");
+        let changes: Vec<String> = api.requests().iter().filter(|seen| is_change(seen)).map(Seen::line).collect();
+        assert_eq!(changes, [""; 0], "{mode}");
+    }
 }

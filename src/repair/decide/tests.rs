@@ -25,6 +25,7 @@ pub(in crate::repair) fn broken() -> Broken {
         validating: false,
         labelled: false,
         lineage: None,
+        skipped: None,
     }
 }
 
@@ -179,4 +180,17 @@ fn the_watchdog_deletes_replaceable_pods_and_reports_the_rest() {
     let reported = History { acted: Some(Acted::Reported), ..History::default() };
     let settings = Settings::of_dapr_watchdog(true, std::num::NonZeroU32::MIN);
     assert_eq!(decide(&broken(), &reported, &settings, NOW), Decision::Nothing(Reason::Reported));
+}
+
+#[test]
+fn a_pod_that_the_plugin_would_skip_again_is_not_replaced_or_reprogrammed() {
+    let skipped = Broken { skipped: Some(SkipReason::ExcludedNamespace), ..broken() };
+    for (mode, usual) in MODES {
+        let expected = match usual {
+            Decision::Act(Action::Label) | Decision::Nothing(_) => usual,
+            _ => Decision::Nothing(Reason::Skipped(SkipReason::ExcludedNamespace)),
+        };
+        assert_eq!(decide_in_mode(mode, &skipped, &History::default()), expected, "{mode}");
+    }
+    assert!(Reason::Skipped(SkipReason::NoProxy).gives_up());
 }

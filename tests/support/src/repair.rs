@@ -44,7 +44,7 @@ impl Controller {
     /// sender of the node's readiness.
     pub fn fed(api: &Api, line: &str) -> (Self, Subscriber<repair::Pod>, watch::Sender<bool>) {
         let (node_ready, ready) = watch::channel(false);
-        let (feed, source) = repair::source(ready);
+        let (feed, source) = repair::source(ready, Box::new(|_, _| None));
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let (trigger, shutdown) = Shutdown::new();

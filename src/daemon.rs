@@ -24,6 +24,7 @@ mod status;
 mod successor;
 mod taint;
 mod uninstall;
+mod unready;
 
 use std::io;
 use std::path::PathBuf;

@@ -4,6 +4,8 @@
 //! one ends. Only an active agent changes the node. The tasks that serve the plugin and the kubelet run all the time and end last,
 //! so that lookups of starting pods are served until the plugin is removed.
 
+mod tasks;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,6 @@ use jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::daemon_set::{self, Query};
@@ -22,20 +23,17 @@ use super::decide::{Action, DaemonSetState, KeepReason, decide};
 use super::report::Reporter;
 use super::sandboxes::{self, Sandboxes};
 use super::sockets::AgentSockets;
-use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
-use super::{Error, Settings, backend, ports, successor, taint, uninstall};
-use crate::agent::token::{self, TokenHolder};
+use super::status::{INSTALL, record_ready};
+use super::{Error, Settings, successor, uninstall};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
-use crate::install::settings::Entry;
 use crate::install::{Identity, Installation, Issued, Located, Mounts, Relocation, Resolver, Scope, Sources, Status};
-use crate::plugin::skipped;
-use crate::pod::watch::Subscriber;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
 use crate::serve::page::Latest;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::{self, cluster, signals};
 use crate::{install, repair};
+use tasks::until;
 
 /// The [`Readiness`] part that is not ready until the node's pods have been listed.
 const AGENT: &str = "agent";
@@ -77,6 +75,7 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let feed = daemon.settings.repair.enabled.then_some(feed);
     let mut server_tasks = daemon.serve(registry, feed, node_ready, &closed);
     server_tasks.spawn(until(&closed, reports.run(daemon.client.clone(), daemon.settings.node.clone())));
+    daemon.report_unready(&mut server_tasks, &shutdown);
     let (stop, stopped) = Shutdown::new();
     let repair_tasks = daemon.repair(source, &stopped);
     let was_active = daemon.alternate(&mut sockets, is_first, &shutdown).await;
@@ -243,26 +242,6 @@ impl Daemon {
         }
     }
 
-    /// Decides as the plugin will about the next sandbox of a pod.
-    fn skipped(&self) -> repair::Skipped {
-        let (cache, install) = (self.cache.clone(), self.settings.install.clone());
-        Box::new(move |pod, uid| {
-            let Entry { pod_namespace, exclude_namespaces, .. } = &install.entry;
-            cache.read(|pods| skipped(pod, pods.facts(pod, uid)?, Some(pod_namespace), exclude_namespaces))
-        })
-    }
-
-    /// Starts repair, which acts on no pod while another agent serves the node.
-    fn repair(&self, source: repair::Source, stopped: &Shutdown) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
-        let (client, metrics) = (self.client.clone(), self.metrics.repair.clone());
-        let (settings, end) = (self.settings.repair.clone(), stopped.clone());
-        tasks.spawn(until(stopped, async move {
-            repair::follow(client.await, source, settings, metrics, end).await;
-        }));
-        tasks
-    }
-
     /// Runs the tasks of an active agent until another one has taken over, or shutdown is requested. Sets `was_ready` once the
     /// node is ready.
     async fn run_active(&self, sockets: &mut AgentSockets, shutdown: &Shutdown, was_ready: &mut bool) {
@@ -287,27 +266,6 @@ impl Daemon {
         if *was_ready {
             self.status.send_replace(Status::Ready);
         }
-    }
-
-    /// Starts the tasks that change the node or its pods. The installer waits for no other task.
-    fn start_active_tasks(&self, stopped: &Shutdown) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
-        let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
-        let (status, liveness) = (self.status.clone(), self.liveness.clone());
-        let sources = self.sources.clone();
-        tasks.spawn(install::run(settings, sources, metrics, status, liveness, stopped.clone()));
-        tasks.spawn(until(stopped, daemon_set::warn_of_removal(self.client.clone(), self.query())));
-        if let Some(key) = self.settings.startup_taint.clone() {
-            let (client, node) = (self.client.clone(), self.settings.node.clone());
-            let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
-            tasks.spawn(until(stopped, async move {
-                // Pods can be redirected once the plugin is installed and the node's pods have been listed.
-                let _ = status.wait_for(|status| *status == Status::Ready).await;
-                cache.synced().await;
-                taint::remove(&client.await, &node, &key).await;
-            }));
-        }
-        tasks
     }
 
     /// Creates the sockets on which the agent serves the plugin.
@@ -354,52 +312,6 @@ impl Daemon {
         }
     }
 
-    /// Starts the renewal of the token of the plugin's service account, if it has one.
-    fn renew_token(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
-        let Settings { plugin_account: Some(account), node, .. } = &self.settings else { return };
-        let (account, node) = (account.clone(), node.clone());
-        let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
-        let (issued, metrics) = (self.issued.clone(), self.metrics.agent.clone());
-        tasks.spawn(until(closed, async move {
-            let client = client.await;
-            let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
-            token::renew(client, TokenHolder { account, namespace, node }, issued, metrics).await;
-        }));
-    }
-
-    /// Starts the watch of pods and the servers for the kubelet and Prometheus.
-    fn serve(
-        &self,
-        registry: Registry,
-        feed: Option<Subscriber<repair::Pod>>,
-        node_ready: watch::Sender<bool>,
-        closed: &Shutdown,
-    ) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
-        let (client, cache, metrics) = (self.client.clone(), self.cache.clone(), self.metrics.agent.clone());
-        let (node, end) = (self.settings.node.clone(), closed.clone());
-        tasks.spawn(until(closed, async move {
-            agent::watch(client.await, &node, &cache, &metrics, feed, end).await;
-        }));
-        let (cache, readiness) = (self.cache.clone(), self.readiness.clone());
-        tasks.spawn(until(closed, async move {
-            cache.synced().await;
-            readiness.ready(AGENT);
-        }));
-        self.renew_token(&mut tasks, closed);
-        tasks.spawn(until(closed, backend::report(&self.settings, &self.reporter, self.metrics.agent.clone())));
-        tasks.spawn(until(closed, report_readiness(self.status.subscribe(), self.readiness.clone())));
-        let (status, acting) = (self.status.subscribe(), self.is_active.subscribe());
-        tasks.spawn(until(closed, watch_node_ready(status, acting, self.cache.clone(), node_ready)));
-        let (port, liveness) = (self.settings.health_port, self.liveness.clone());
-        tasks.spawn(ports::health(port, self.readiness.clone(), liveness, closed.clone()));
-        if let Some(port) = self.settings.monitoring_port {
-            let reporter = self.settings.status_page.then(|| Arc::clone(&self.reporter));
-            tasks.spawn(ports::monitoring(port, registry.into(), reporter, self.readiness.clone(), closed.clone()));
-        }
-        tasks
-    }
-
     async fn remove(&self, scope: Scope) -> Result<(), Error> {
         uninstall::remove(self.settings.install.clone(), self.sources.clone(), scope).await
     }
@@ -407,18 +319,4 @@ impl Daemon {
 
 fn connect(kubeconfig: Option<PathBuf>) -> SharedClient {
     async move { cluster::client_at_last(kubeconfig.as_deref()).await }.boxed().shared()
-}
-
-/// Returns a future that runs `work` until it is done or shutdown is requested.
-fn until(
-    shutdown: &Shutdown,
-    work: impl Future<Output = ()> + Send + 'static,
-) -> impl Future<Output = ()> + Send + 'static {
-    let shutdown = shutdown.clone();
-    async move {
-        tokio::select! {
-            () = shutdown.requested() => {}
-            () = work => {}
-        }
-    }
 }

@@ -9,45 +9,60 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
+use tokio::sync::watch;
 
 use super::http::{Request, Response, text};
 
+/// The reasons of parts that are not ready, by part.
+type Parts = BTreeMap<&'static str, String>;
+
 /// The parts of a daemon that are not ready, with the reason for each; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, String>>>);
+pub struct Readiness(Arc<watch::Sender<Parts>>);
 
 impl Readiness {
     /// Creates a readiness in which these parts are not ready until they report.
     pub fn awaiting(parts: &[&'static str]) -> Self {
-        Self(Arc::new(Mutex::new(parts.iter().map(|part| (*part, "starting".to_owned())).collect())))
+        let parts = parts.iter().map(|part| (*part, "starting".to_owned())).collect();
+        Self(Arc::new(watch::Sender::new(parts)))
     }
 
     /// Marks a part as ready.
     pub fn ready(&self, part: &'static str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(part);
+        self.0.send_if_modified(|parts| parts.remove(part).is_some());
     }
 
     /// Marks a part as not ready.
     pub fn missing(&self, part: &'static str, why: impl Into<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(part, why.into());
+        let why = why.into();
+        self.0.send_if_modified(|parts| parts.insert(part, why.clone()).as_ref() != Some(&why));
     }
 
     /// Whether all other parts than these are ready.
     pub fn lacks_at_most(&self, parts: &[&'static str]) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().all(|part| parts.contains(part))
+        self.0.borrow().keys().all(|part| parts.contains(part))
     }
 
     /// Returns a line for each part that is not ready; `None` if all are.
     pub fn report(&self) -> Option<String> {
-        let missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (!missing.is_empty()).then(|| {
-            missing.iter().fold(String::new(), |mut lines, (part, why)| {
-                // Writing to a string cannot fail.
-                let _ = writeln!(lines, "{part}: {why}");
-                lines
-            })
-        })
+        lines(&self.0.borrow())
     }
+
+    /// Waits for a [report](Self::report) of which `holds` is true.
+    pub async fn until(&self, holds: impl Fn(Option<&str>) -> bool) {
+        // `self` owns the sender, so the channel is open.
+        let _ = self.0.subscribe().wait_for(|parts| holds(lines(parts).as_deref())).await;
+    }
+}
+
+fn lines(parts: &Parts) -> Option<String> {
+    (!parts.is_empty()).then(|| {
+        parts.iter().fold(String::new(), |mut lines, (part, why)| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(lines, "{part}: {why}");
+            lines
+        })
+    })
 }
 
 /// The deadlines by which threads must report again; clones share them. A process cannot end a thread that hangs in a

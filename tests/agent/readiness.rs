@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::json;
 
 use test_support::api::{Api, Fault};
-use test_support::daemon::{Daemon, Node, cluster, directories, free_ports, until};
+use test_support::daemon::{Daemon, Node, cluster, directories, free_ports, own_pod, until};
 use test_support::port;
 use test_support::program::under_test;
 
@@ -28,6 +28,37 @@ async fn readyz_names_missing_parts_and_the_installer_waits_for_none() {
     });
     api.heal();
     daemon.ready();
+}
+
+/// The kubelet's Event about a failed probe has only its status, and the image has no shell for `/readyz`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_not_ready_says_why_in_its_log_and_in_one_event_on_its_pod() {
+    let api = cluster().await;
+    api.put(own_pod());
+    let node = Node::new();
+    std::fs::remove_file(node.path("net/10-net.conflist")).unwrap();
+    let daemon = Daemon::start(&node, &api.url());
+    let missing = format!("install: {} has no network configuration yet", node.path("net").display());
+    assert_eq!(daemon.line("the agent is not ready")["reason"], missing);
+    let event = api.until("the Event", |api| api.list("events").into_iter().next()).await;
+    assert_eq!(
+        (&event["reason"], &event["involvedObject"]["uid"]),
+        (&json!("AgentNotReady"), &json!("own")),
+        "{event}"
+    );
+    assert_eq!(event["message"], format!("the agent is not ready: {missing}"));
+    // A new reason is logged at once, and has no Event of its own.
+    std::fs::write(node.path("net/10-net.conflist"), "{").unwrap();
+    let log = until("a line with the new reason", || {
+        let log = daemon.log_text();
+        let mut reasons = log.lines().filter(|line| line.contains("the agent is not ready"));
+        reasons.nth(1).map(str::to_owned).ok_or(log.clone())
+    });
+    assert!(log.contains("10-net.conflist"), "{log}");
+    node.remove_entry();
+    daemon.ready();
+    daemon.line("the agent is ready");
+    assert_eq!(api.list("events").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

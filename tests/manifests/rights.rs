@@ -69,7 +69,11 @@ const RULES: [Reason<Wanted>; 16] = [
     ("cluster /nodes patch", |w| w.taint, "removal of the startup taint"),
     ("kube-system apps/daemonsets[istio-cni-node] get", |_| true, "distinguishes an upgrade from a removal"),
     ("kube-system /serviceaccounts/token[istio-cni-plugin] create", |_| true, "the token in the plugin's kubeconfig"),
-    ("cluster /events create", |_| true, "events about pods in sandboxes, and about actions on pods"),
+    (
+        "cluster /events create",
+        |_| true,
+        "events about pods in sandboxes, about an agent that is not ready, and about actions on pods",
+    ),
     ("cluster node.k8s.io/runtimeclasses list", |_| true, "whether a pod's handler is that of a sandbox"),
     ("cluster node.k8s.io/runtimeclasses watch", |_| true, "changes of the same objects"),
     ("cluster /pods/eviction create", Wanted::evicts, "mode evict, and the fallback of in-place repair"),

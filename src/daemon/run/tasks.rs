@@ -1,0 +1,130 @@
+//! The daemon's tasks: those that run from its start to its end, those of an active agent, and repair.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::super::status::{report_readiness, watch_node_ready};
+use super::super::unready::{self, Own};
+use super::super::{Settings, backend, daemon_set, ports, taint};
+use super::{AGENT, Daemon};
+use crate::agent::token::{self, TokenHolder};
+use crate::install::settings::Entry;
+use crate::install::{self, Status};
+use crate::plugin::skipped;
+use crate::pod::PodName;
+use crate::pod::watch::Subscriber;
+use crate::serve::shutdown::Shutdown;
+use crate::{agent, repair};
+
+impl Daemon {
+    /// Starts the renewal of the token of the plugin's service account, if it has one.
+    fn renew_token(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
+        let Settings { plugin_account: Some(account), node, .. } = &self.settings else { return };
+        let (account, node) = (account.clone(), node.clone());
+        let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
+        let (issued, metrics) = (self.issued.clone(), self.metrics.agent.clone());
+        tasks.spawn(until(closed, async move {
+            let client = client.await;
+            let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
+            token::renew(client, TokenHolder { account, namespace, node }, issued, metrics).await;
+        }));
+    }
+
+    /// Starts the watch of pods and the servers for the kubelet and Prometheus.
+    pub(super) fn serve(
+        &self,
+        registry: Registry,
+        feed: Option<Subscriber<repair::Pod>>,
+        node_ready: watch::Sender<bool>,
+        closed: &Shutdown,
+    ) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let (client, cache, metrics) = (self.client.clone(), self.cache.clone(), self.metrics.agent.clone());
+        let (node, end) = (self.settings.node.clone(), closed.clone());
+        tasks.spawn(until(closed, async move {
+            agent::watch(client.await, &node, &cache, &metrics, feed, end).await;
+        }));
+        let (cache, readiness) = (self.cache.clone(), self.readiness.clone());
+        tasks.spawn(until(closed, async move {
+            cache.synced().await;
+            readiness.ready(AGENT);
+        }));
+        self.renew_token(&mut tasks, closed);
+        tasks.spawn(until(closed, backend::report(&self.settings, &self.reporter, self.metrics.agent.clone())));
+        tasks.spawn(until(closed, report_readiness(self.status.subscribe(), self.readiness.clone())));
+        let (status, acting) = (self.status.subscribe(), self.is_active.subscribe());
+        tasks.spawn(until(closed, watch_node_ready(status, acting, self.cache.clone(), node_ready)));
+        let (port, liveness) = (self.settings.health_port, self.liveness.clone());
+        tasks.spawn(ports::health(port, self.readiness.clone(), liveness, closed.clone()));
+        if let Some(port) = self.settings.monitoring_port {
+            let reporter = self.settings.status_page.then(|| Arc::clone(&self.reporter));
+            tasks.spawn(ports::monitoring(port, registry.into(), reporter, self.readiness.clone(), closed.clone()));
+        }
+        tasks
+    }
+
+    /// Starts the tasks that change the node or its pods. The installer waits for no other task.
+    pub(super) fn start_active_tasks(&self, stopped: &Shutdown) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
+        let (status, liveness) = (self.status.clone(), self.liveness.clone());
+        let sources = self.sources.clone();
+        tasks.spawn(install::run(settings, sources, metrics, status, liveness, stopped.clone()));
+        tasks.spawn(until(stopped, daemon_set::warn_of_removal(self.client.clone(), self.query())));
+        if let Some(key) = self.settings.startup_taint.clone() {
+            let (client, node) = (self.client.clone(), self.settings.node.clone());
+            let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
+            tasks.spawn(until(stopped, async move {
+                // Pods can be redirected once the plugin is installed and the node's pods have been listed.
+                let _ = status.wait_for(|status| *status == Status::Ready).await;
+                cache.synced().await;
+                taint::remove(&client.await, &node, &key).await;
+            }));
+        }
+        tasks
+    }
+
+    /// Decides as the plugin will about the next sandbox of a pod.
+    pub(super) fn skipped(&self) -> repair::Skipped {
+        let (cache, install) = (self.cache.clone(), self.settings.install.clone());
+        Box::new(move |pod, uid| {
+            let Entry { pod_namespace, exclude_namespaces, .. } = &install.entry;
+            cache.read(|pods| skipped(pod, pods.facts(pod, uid)?, Some(pod_namespace), exclude_namespaces))
+        })
+    }
+
+    /// Starts repair, which acts on no pod while another agent serves the node.
+    pub(super) fn repair(&self, source: repair::Source, stopped: &Shutdown) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let (client, metrics) = (self.client.clone(), self.metrics.repair.clone());
+        let (settings, end) = (self.settings.repair.clone(), stopped.clone());
+        tasks.spawn(until(stopped, async move {
+            repair::follow(client.await, source, settings, metrics, end).await;
+        }));
+        tasks
+    }
+
+    /// Starts the report of why the agent is not ready, until it ends.
+    pub(super) fn report_unready(&self, tasks: &mut JoinSet<()>, shutdown: &Shutdown) {
+        let pod = PodName { namespace: self.settings.namespace().to_owned(), name: self.settings.pod.clone() };
+        let own = Own { pod, node: self.settings.node.clone(), cache: self.cache.clone() };
+        tasks.spawn(until(shutdown, unready::report(self.readiness.clone(), own, self.client.clone())));
+    }
+}
+
+/// Returns a future that runs `work` until it is done or shutdown is requested.
+pub(super) fn until(
+    shutdown: &Shutdown,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let shutdown = shutdown.clone();
+    async move {
+        tokio::select! {
+            () = shutdown.requested() => {}
+            () = work => {}
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Says why the agent is not ready: in its log if the reason changes and every minute, and in one Event on its own pod.
+//!
+//! `/readyz` has the same reasons, but the kubelet reports only its status, and the image has no shell.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use tokio::time::timeout;
+
+use crate::agent::{Cache, Store};
+use crate::pod::PodName;
+use crate::serve::event::{self, Content, Origin};
+use crate::serve::health::Readiness;
+
+/// The time that the agent has to become ready before it says why it is not.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The time after which an unchanged reason is logged again.
+const REPEAT: Duration = Duration::from_secs(60);
+/// The reason of the Event.
+const REASON: &str = "AgentNotReady";
+
+/// The agent's own pod, on which the Event is.
+pub(super) struct Own {
+    /// Empty names: the pod is not known, and no Event is written.
+    pub(super) pod: PodName,
+    pub(super) node: String,
+    /// Has the pod's UID, which `kubectl describe` selects Events by.
+    pub(super) cache: Cache,
+}
+
+/// Logs the reasons and writes the Event. Never returns.
+pub(super) async fn report(readiness: Readiness, own: Own, client: impl Future<Output = Client> + Clone) {
+    let mut is_told = false;
+    loop {
+        readiness.until(|why| why.is_some()).await;
+        if timeout(PATIENCE, readiness.until(|why| why.is_none())).await.is_ok() {
+            continue;
+        }
+        while let Some(why) = readiness.report() {
+            tracing::warn!(reason = reasons(&why), "the agent is not ready");
+            if !is_told {
+                is_told = timeout(PATIENCE, own.write_event(client.clone(), &why)).await.is_ok();
+            }
+            let _ = timeout(REPEAT, readiness.until(|now| now != Some(&why))).await;
+        }
+        tracing::info!("the agent is ready");
+    }
+}
+
+/// Puts the lines of a report into one.
+fn reasons(report: &str) -> String {
+    report.trim_end().replace('\n', "; ")
+}
+
+impl Own {
+    async fn write_event(&self, client: impl Future<Output = Client>, why: &str) {
+        if self.pod.name.is_empty() || self.pod.namespace.is_empty() {
+            return;
+        }
+        let event = self.event(&reasons(why), Timestamp::now());
+        event::create(&client.await, &event).await;
+    }
+
+    fn event(&self, reasons: &str, now: Timestamp) -> k8s_openapi::api::core::v1::Event {
+        let uid = self.cache.read(|pods: &Store| pods.uid(&self.pod).map(str::to_owned));
+        let suffix = format!("unready.{}", uid.as_deref().unwrap_or_default().split('-').next().unwrap_or_default());
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(self.pod.namespace.clone()),
+            name: Some(self.pod.name.clone()),
+            uid,
+            ..ObjectReference::default()
+        };
+        let origin = Origin { component: "istio-cni", host: Some(&self.node), instance: &self.node };
+        let message = format!("the agent is not ready: {reasons}");
+        event::warning(object, origin, Content { reason: REASON, message: &message }, suffix.trim_end_matches('.'), now)
+    }
+}

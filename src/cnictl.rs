@@ -4,6 +4,7 @@
 
 mod add;
 mod check;
+mod completion;
 mod configuration;
 mod dapr;
 mod dapr_inject;
@@ -33,6 +34,7 @@ use crate::inject::istio;
 use crate::serve::cluster;
 
 pub use check::Flags as Check;
+pub use completion::Flags as Completion;
 pub use dapr_inject::Flags as DaprInject;
 pub use explain::Flags as Explain;
 pub use kube_inject::Flags as KubeInject;
@@ -69,6 +71,8 @@ pub enum Command {
     Trace(Box<Trace>),
     /// Say whether the cluster is ready for redirection, before and after the installation; fails if a check does
     Check(Check),
+    /// Print the completion of commands and flags for a shell
+    Completion(Completion),
 }
 
 /// The process's standard streams.
@@ -253,5 +257,6 @@ pub async fn run(command: &Command, streams: Streams<'_>) -> Result<(), Error> {
         Command::Status(flags) => status::run(flags, streams).await,
         Command::Trace(flags) => trace::run(flags, streams).await,
         Command::Check(flags) => check::run(flags, streams).await,
+        Command::Completion(flags) => completion::run(flags, streams.out),
     }
 }

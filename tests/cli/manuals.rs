@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use test_support::program::built;
+use test_support::program::{built, under_test};
 
 #[test]
 fn each_program_has_a_page_with_its_flags_and_completions() {
@@ -26,4 +26,19 @@ fn each_program_has_a_page_with_its_flags_and_completions() {
     }
     let page = read("man1/istio-cnictl-explain.1".to_owned()).replace("\\-", "-");
     assert!(page.contains("istio-cnictl explain web-0 -n shop"), "the page has no examples: {page}");
+}
+
+#[test]
+fn the_program_completes_its_own_commands_in_bash() {
+    let script = "source <(\"$0\" completion bash)
+        COMP_WORDS=(istio-cnictl kube-i) COMP_CWORD=1
+        _istio__cnictl istio-cnictl kube-i istio-cnictl
+        echo \"${COMPREPLY[@]}\"";
+    let done = Command::new("bash").args(["-c", script]).arg(under_test("istio-cnictl")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "kube-inject\n", "{}", String::from_utf8_lossy(&done.stderr));
+    for shell in ["zsh", "fish"] {
+        let done = Command::new(under_test("istio-cnictl")).args(["completion", shell]).output().unwrap();
+        let text = String::from_utf8(done.stdout).unwrap();
+        assert!(text.contains("kube-inject") && text.contains("injectConfigFile"), "{shell}: {text}");
+    }
 }

@@ -92,6 +92,7 @@ fn help_fits_its_terminal() {
         ("istio-cnictl", "check"),
         ("istio-cnictl", "kube-inject"),
         ("istio-cnictl", "dapr-inject"),
+        ("istio-cnictl", "completion"),
         ("install-cni", ""),
         ("install-cni", "check"),
         ("sidecar-injector", ""),

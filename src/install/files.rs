@@ -135,7 +135,9 @@ impl<'a> Files<'a> {
             done => done?,
         }
         if !has_content(temporary.path(), expected).unwrap_or(false) {
-            self.put_back(&temporary, path)?;
+            if let Err(error) = self.put_back(&temporary, path) {
+                return Err(kept(temporary.into_temp_path(), &error));
+            }
             self.sync(directory_of(path)?)?;
             return Err(changed(path));
         }
@@ -239,11 +241,16 @@ fn sync(dir: &Path) -> io::Result<()> {
 fn restore(aside: TempPath, path: &Path) -> io::Result<()> {
     match aside.persist_noclobber(path) {
         Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(failed) => {
-            let kept = failed.path.keep().map_err(|error| error.error)?;
-            Err(io::Error::new(failed.error.kind(), format!("it is now {}: {}", kept.display(), failed.error)))
-        }
+        Err(failed) => Err(kept(failed.path, &failed.error)),
         Ok(()) => Ok(()),
+    }
+}
+
+/// Keeps another program's file under the temporary's name, and returns an error that names it.
+fn kept(aside: TempPath, error: &io::Error) -> io::Error {
+    match aside.keep() {
+        Ok(path) => io::Error::new(error.kind(), format!("it is now {}: {error}", path.display())),
+        Err(failed) => failed.error,
     }
 }
 
@@ -256,8 +263,9 @@ fn directory_of(path: &Path) -> io::Result<&Path> {
 fn check_unchanged(path: &Path, content: &[u8]) -> io::Result<()> {
     match has_content(path, content) {
         Ok(true) => Ok(()),
+        Ok(false) => Err(changed(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(removed(path)),
-        _ => Err(changed(path)),
+        Err(error) => Err(error),
     }
 }
 

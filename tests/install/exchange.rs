@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan;
 use istio_cni::install::snapshot::Snapshot;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::node::{LIST, Node, has_entry, install, program};
 
@@ -81,15 +82,41 @@ fn a_list_that_the_owner_removes_around_the_exchange_is_not_created_again() {
     assert_eq!(node.names("net"), [""; 0]);
 }
 
+/// A file is mounted over the list, so that its owner's version cannot be put back.
+#[test]
+#[ignore = "mounts a file, which requires root"]
+fn a_version_that_cannot_be_put_back_is_kept_under_the_name_in_the_error() {
+    let pin: fn(&Node) = |node| {
+        fs::write(node.path("pin"), "").unwrap();
+        let (pin, list) = (node.path("pin"), node.path("net/10-net.conflist"));
+        mount(Some(&pin), &list, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    };
+    let (node, done) = write(&["rename", "put back"], &[|node| replace(node, 9000), pin]);
+    umount2(&node.path("net/10-net.conflist"), MntFlags::MNT_DETACH).unwrap();
+    let error = done.unwrap_err().to_string();
+    let kept = node.names("net").into_iter().find(|name| name != "10-net.conflist").unwrap();
+    assert!(error.contains(&format!("it is now {}", node.path("net").join(&kept).display())), "{error}");
+    assert_eq!(node.read(&format!("net/{kept}")), version(9000));
+}
+
 /// File systems such as NFS refuse an exchange with EINVAL. strace refuses it here.
 #[test]
 fn a_file_system_without_an_exchange_gets_a_rename() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let mut traced = Command::new("strace");
-    traced.args(["--quiet=all", "--output=/dev/null", "--trace=renameat2", "--inject=renameat2:error=EINVAL"]);
-    let status = traced.arg(program()).args(["install", "chained"]).arg(node.path("")).arg("999").status().unwrap();
+    traced.args(["--quiet=all", "--trace=renameat2", "--inject=renameat2:error=EINVAL", "--output"]);
+    let status = traced
+        .arg(node.path("calls"))
+        .arg(program())
+        .args(["install", "chained"])
+        .arg(node.path(""))
+        .arg("999")
+        .status()
+        .unwrap();
     assert!(status.success(), "{status}");
+    let calls = node.read("calls");
+    assert!(calls.contains("RENAME_EXCHANGE) = -1 EINVAL (Invalid argument) (INJECTED)"), "{calls}");
     assert!(has_entry(&node.path("net/10-net.conflist")));
     assert_eq!(node.names("net"), ["10-net.conflist"]);
 }

@@ -5,7 +5,6 @@
 //! is dropped, and logged.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -65,14 +64,7 @@ fn event(Notice { pod, uid, sandbox }: Notice, node: &str, now: Timestamp) -> k8
         "the pod's traffic is not redirected to its sidecar: rules of the node's kernel do not reach its sandbox ({sandbox})"
     );
     let suffix = format!("sandbox.{}", uid.split('-').next().unwrap_or_default());
-    let object = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.namespace),
-        name: Some(pod.name),
-        uid: Some(uid),
-        ..ObjectReference::default()
-    };
+    let object = event::pod(&pod.namespace, &pod.name, Some(&uid));
     let origin = Origin { component: COMPONENT, host: Some(node), instance: node };
     event::warning(object, origin, Content { reason: REASON, message: &message }, &suffix, now)
 }

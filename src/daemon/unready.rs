@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use tokio::time::timeout;
 
@@ -65,17 +64,11 @@ impl Own {
 
     fn event(&self, reasons: &str, now: Timestamp) -> k8s_openapi::api::core::v1::Event {
         let uid = self.cache.read(|pods: &Store| pods.uid(&self.pod).map(str::to_owned));
-        let suffix = format!("unready.{}", uid.as_deref().unwrap_or_default().split('-').next().unwrap_or_default());
-        let object = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(self.pod.namespace.clone()),
-            name: Some(self.pod.name.clone()),
-            uid,
-            ..ObjectReference::default()
-        };
+        let part = uid.iter().filter_map(|uid| uid.split('-').next()).map(|part| format!(".{part}"));
+        let suffix = format!("unready{}", part.collect::<String>());
+        let object = event::pod(&self.pod.namespace, &self.pod.name, uid.as_deref());
         let origin = Origin { component: "istio-cni", host: Some(&self.node), instance: &self.node };
         let message = format!("the agent is not ready: {reasons}");
-        event::warning(object, origin, Content { reason: REASON, message: &message }, suffix.trim_end_matches('.'), now)
+        event::warning(object, origin, Content { reason: REASON, message: &message }, &suffix, now)
     }
 }

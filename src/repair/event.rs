@@ -4,18 +4,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 
 use super::broken::Broken;
-use crate::serve::event::{Content, Origin, warning};
+use crate::serve::event::{Content, Origin, pod, warning};
 
 /// Returns an event about a pod. The name contains the time in nanoseconds to be unique.
 pub(super) fn event(broken: &Broken, origin: Origin<'_>, content: Content<'_>, now: Timestamp) -> Event {
     let pod = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(broken.pod.namespace.clone()),
-        name: Some(broken.pod.name.clone()),
-        uid: Some(broken.uid.clone()),
         resource_version: Some(broken.version.clone()),
-        ..ObjectReference::default()
+        ..pod(&broken.pod.namespace, &broken.pod.name, Some(&broken.uid))
     };
     warning(pod, origin, content, &format!("{:x}", now.as_nanosecond()), now)
 }

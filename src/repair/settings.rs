@@ -105,21 +105,25 @@ pub struct Settings {
 impl Settings {
     /// Logs the program's version and the settings that decide what is done with which pods.
     pub(super) fn log(&self) {
-        let set = |text: &'_ str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let label = (self.mode == Mode::Label).then(|| format!("{}={}", self.label_key, self.label_value));
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             mode = self.mode.as_str(),
             label,
-            node = set(&self.node),
+            node = not_empty(&self.node),
             dry_run = self.dry_run,
             standalone_pods = self.standalone,
             budget_per_minute = self.budget,
-            label_selectors = set(&self.label_selector),
-            field_selectors = set(&self.field_selector),
+            label_selectors = not_empty(&self.label_selector),
+            field_selectors = not_empty(&self.field_selector),
             "looking for broken pods"
         );
     }
+}
+
+/// A field of a log line, which has no empty ones.
+fn not_empty(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// Invalid settings.

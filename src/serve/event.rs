@@ -36,6 +36,18 @@ pub struct Content<'a> {
     pub message: &'a str,
 }
 
+/// Returns the reference to a pod.
+pub fn pod(namespace: &str, name: &str, uid: Option<&str>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: uid.map(str::to_owned),
+        ..ObjectReference::default()
+    }
+}
+
 /// Returns a warning about an object in the object's namespace. The event's name is the object's with `suffix`: a second event of
 /// that name cannot be created.
 pub fn warning(

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use contract::IptablesBinary;
+use redirect::istio;
 
 use super::{Finding, page};
 use crate::converge::{OnDifference, Options, View};
@@ -130,6 +131,7 @@ fn attempt(feature: Feature, native_nftables: bool) -> Result<Backend, Failure> 
         native_nftables: native_nftables && !is_legacy,
         forced: is_legacy.then_some(IptablesBinary::Legacy),
         on_difference: OnDifference::Reconcile,
+        owned: &istio::OWNED,
     };
     let program = || View::with_addresses(vec![feature.address()], options).apply(&feature.redirect().desired());
     match Netns::in_new(program) {

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use redirect::istio;
 use ruleset::{Proto, restore};
 use serde_json::{Value, json};
 
@@ -153,7 +154,7 @@ impl Flags {
 /// Reads the rules of a netns from the kernel, for each backend that has rules in it.
 fn live(path: &Path, destination: SocketAddr) -> Result<Vec<Source>, Error> {
     let family = crate::trace::family(destination);
-    let read = || Ok::<_, converge::Error>((addresses::read()?, converge::saved(family)?));
+    let read = || Ok::<_, converge::Error>((addresses::read()?, converge::saved(family, &istio::OWNED)?));
     let (ips, saved) = Netns::open(path)?.enter(read)??;
     let name = |backend: &str| format!("rules in {} ({backend})", path.display());
     let source = |(backend, text)| Source {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use contract::IptablesBinary;
 use jiff::Timestamp;
+use redirect::istio;
 use tokio::time::timeout;
 
 use super::Settings;
@@ -34,6 +35,7 @@ pub(super) fn report(
         native_nftables: entry.native_nftables,
         forced: entry.iptables_binary.as_deref().and_then(IptablesBinary::named),
         on_difference: OnDifference::Refuse,
+        owned: &istio::OWNED,
     };
     let is_in_pod = !entry.pod_namespace.is_empty();
     let (readiness, mut reported) = (reporter.readiness.clone(), reporter.verdicts.no_backend());

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use redirect::Redirect;
 use redirect::iptables::{Action, Etc, Flags, Settings};
+use redirect::istio;
 use ruleset::{nft, restore};
 
 use super::Error;
@@ -107,7 +108,7 @@ fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
 }
 
 fn clean(redirect: &Redirect, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
-    match converge::cleanup(&redirect.desired())? {
+    match converge::cleanup(&redirect.desired(), &istio::OWNED)? {
         Cleanup::Complete => {
             let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
         }
@@ -135,6 +136,7 @@ fn program(
         native_nftables: settings.native_nftables,
         forced: settings.forced,
         on_difference: if replace { OnDifference::Reconcile } else { OnDifference::Refuse },
+        owned: &istio::OWNED,
     };
     let done = converge::apply(&redirect.desired(), options)?;
     warn(rules::warning(redirect), err);

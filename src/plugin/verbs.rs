@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
+use redirect::istio;
 use redirect::{Redirect, rules};
 
 use super::verdict::{self, Early, SkipReason, Verdict};
@@ -263,5 +264,5 @@ impl OnSandbox {
 
 fn options(conf: &NetConf<'_>, on_difference: OnDifference) -> converge::Options {
     let forced = conf.settings.iptables_binary;
-    converge::Options { native_nftables: conf.settings.native_nftables, forced, on_difference }
+    converge::Options { native_nftables: conf.settings.native_nftables, forced, on_difference, owned: &istio::OWNED }
 }

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use contract::IptablesBinary;
+use redirect::istio;
 
 use super::flags::{Flags, Given};
 use super::selector::{self, Selector};
@@ -179,6 +180,7 @@ impl Settings {
                 native_nftables: is_set(flags.repair_native_nftables),
                 forced: forced(&flags.repair_force_iptables_binary)?,
                 on_difference: OnDifference::Reconcile,
+                owned: &istio::OWNED,
             },
         };
         settings.validate()
@@ -201,7 +203,12 @@ impl Settings {
             label_selector: format!("!{},!{}", contract::dapr::INJECTED, contract::dapr::WATCHED),
             field_selector: String::new(),
             places: SearchPaths { dirs: Vec::new(), proc: PathBuf::new() },
-            rules: Options { native_nftables: false, forced: None, on_difference: OnDifference::Reconcile },
+            rules: Options {
+                native_nftables: false,
+                forced: None,
+                on_difference: OnDifference::Reconcile,
+                owned: &istio::OWNED,
+            },
         }
     }
 

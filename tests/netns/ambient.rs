@@ -7,6 +7,7 @@ use istio_cni::converge::{self, Change, Deviation, OnDifference, Options, View};
 use istio_cni::netfilter::Backend;
 use istio_cni::redirect::Redirect;
 use istio_cni::redirect::ambient::AmbientRedirect;
+use istio_cni::redirect::istio;
 use libtest_mimic::Trial;
 use ruleset::{Family, Interface};
 
@@ -260,7 +261,7 @@ fn removal(backend: Backend) {
     let before = routing(&pod);
     apply(&pod, &everything(), backend);
     for _ in 0..2 {
-        pod.inside(|| converge::cleanup(&everything().desired())).unwrap();
+        pod.inside(|| converge::cleanup(&everything().desired(), &istio::OWNED)).unwrap();
         assert_eq!(routing(&pod), before);
         let mut left = converge_saved(&pod);
         left.retain(|line| line.starts_with("-A") || line.contains("ISTIO_") || line.contains("istio-"));
@@ -271,7 +272,7 @@ fn removal(backend: Backend) {
 
 /// Returns the lines that [`converge::saved`] reads in each family.
 fn converge_saved(pod: &TestNetns) -> Vec<String> {
-    let of_family = |family: &Family| pod.inside(|| converge::saved(*family)).unwrap();
+    let of_family = |family: &Family| pod.inside(|| converge::saved(*family, &istio::OWNED)).unwrap();
     let texts = families().iter().flat_map(of_family).map(|(_, text)| text);
     texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
@@ -296,7 +297,7 @@ fn foreign() {
     let before = (rules(&pod), routing(&pod));
     assert_eq!(apply(&pod, &everything(), Backend::IptablesNft), Change::Added);
     assert_ne!(routing(&pod), before.1);
-    pod.inside(|| converge::cleanup(&everything().desired())).unwrap();
+    pod.inside(|| converge::cleanup(&everything().desired(), &istio::OWNED)).unwrap();
     assert_eq!((rules(&pod), routing(&pod)), before);
 }
 
@@ -324,16 +325,16 @@ fn table_of_the_node() {
     for backend in [Backend::NativeNft, Backend::IptablesNft] {
         assert_eq!(deviations(&node, backend), [Deviation::NoRules], "{backend:?}");
     }
-    let saved = node.inside(|| converge::saved(Family::V4)).unwrap();
+    let saved = node.inside(|| converge::saved(Family::V4, &istio::OWNED)).unwrap();
     assert!(saved.iter().all(|(_, text)| !text.contains("SNAT") && !text.contains("POSTROUTING")), "{saved:?}");
-    node.inside(|| converge::cleanup(&everything().desired())).unwrap();
+    node.inside(|| converge::cleanup(&everything().desired(), &istio::OWNED)).unwrap();
     assert_eq!(listed(), before);
     let redirect = Redirect::default();
     let options = Options { on_difference: OnDifference::Reconcile, ..by(Backend::NativeNft) };
     node.run("ip", &["address", "add", "10.9.0.3/32", "dev", "lo"]);
     assert_eq!(node.inside(|| converge::apply(&redirect.desired(), options)).unwrap().change, Change::Added);
     assert_eq!(listed(), before);
-    node.inside(|| converge::cleanup(&redirect.desired())).unwrap();
+    node.inside(|| converge::cleanup(&redirect.desired(), &istio::OWNED)).unwrap();
     assert_eq!(listed(), before);
     assert_eq!(node.run("nft", &["list", "tables"]), "table inet istio-ambient-nat\n");
 }
@@ -351,7 +352,7 @@ fn chain_of_the_node() {
     let rules = || node.run("iptables-nft-save", &["-t", "nat"]).lines().filter(|l| l.starts_with("-A")).count();
     assert_eq!(deviations(&node, Backend::IptablesNft), [Deviation::NoRules]);
     for _ in 0..2 {
-        node.inside(|| converge::cleanup(&everything().desired())).unwrap();
+        node.inside(|| converge::cleanup(&everything().desired(), &istio::OWNED)).unwrap();
         assert_eq!(rules(), 2);
         assert_eq!(apply(&node, &everything(), Backend::IptablesNft), Change::Added);
     }

@@ -3,10 +3,9 @@
 //! miss an error that affects both the text and the rule.
 
 use istio_cni::netfilter::Backend;
+use istio_cni::redirect::istio;
 use libtest_mimic::Trial;
-use ruleset::{
-    Chain, CtStates, DataplaneMode, Families, Interface, Match, Owner, Port, Proto, Rule, RuleSet, Table, Target,
-};
+use ruleset::{Chain, CtStates, Families, Interface, Match, Owner, Port, Proto, Rule, RuleSet, Table, Target};
 
 use crate::encoder::{assert_same, program, saved};
 use test_support::netns::{self as support, TestNetns};
@@ -62,7 +61,7 @@ fn text((table, chain, line, _, target): &Line) -> String {
 
 fn rule_set((table, chain, _, matches, target): &Line, family: Families) -> RuleSet {
     let rule = Rule::new(*table, *chain, matches.clone(), target.clone()).only(family);
-    RuleSet { ipv6: family == Families::V6, mode: DataplaneMode::Sidecar, rules: vec![rule] }
+    RuleSet { ipv6: family == Families::V6, layout: &istio::SIDECAR, rules: vec![rule] }
 }
 
 fn nic(name: &str) -> Interface {
@@ -81,7 +80,7 @@ fn lines() -> Vec<Line> {
         SourcePort, Uid,
     };
     use Table::{Mangle, Nat, Raw};
-    let (out, pre) = (Chain::IstioOutput, Chain::Prerouting);
+    let (out, pre) = (istio::OUTPUT, Chain::PREROUTING);
     let (tcp, udp) = (Protocol(Proto::Tcp), Protocol(Proto::Udp));
     let (port, not_port) = (|port| Match::port(Port(port)), |port| Match::not_port(Port(port)));
     let owner = Owner::Id;
@@ -89,8 +88,8 @@ fn lines() -> Vec<Line> {
         (Nat, out, "-j RETURN", vec![], Target::Return),
         (Nat, out, "-j ACCEPT", vec![], Target::Accept),
         (Mangle, out, "-j DROP", vec![], Target::Drop),
-        (Nat, out, "-j ISTIO_REDIRECT", vec![], Target::Jump(Chain::IstioRedirect)),
-        (Nat, Chain::Output, "--jump ISTIO_OUTPUT", vec![], Target::Jump(out)),
+        (Nat, out, "-j ISTIO_REDIRECT", vec![], Target::Jump(istio::REDIRECT)),
+        (Nat, Chain::OUTPUT, "--jump ISTIO_OUTPUT", vec![], Target::Jump(out)),
         (Nat, out, "--out-interface lo -j RETURN", vec![OutInterface(nic("lo"))], Target::Return),
         (Mangle, pre, "--in-interface eth0.7 -j RETURN", vec![InInterface(nic("eth0.7"))], Target::Return),
         (Nat, pre, "-i fifteen-letters -j RETURN", vec![InInterface(nic("fifteen-letters"))], Target::Return),
@@ -113,27 +112,31 @@ fn lines() -> Vec<Line> {
         (Mangle, pre, "-m conntrack --ctstate INVALID -j DROP", vec![CtState(CtStates::Invalid)], Target::Drop),
         (Mangle, pre, "-m mark --mark 1337 -j RETURN", vec![Mark { mark: 1337, mask: u32::MAX, negated: false }], Target::Return),
         (Mangle, pre, "-m mark ! --mark 0x1020304 -j RETURN", vec![Mark { mark: 0x0102_0304, mask: u32::MAX, negated: true }], Target::Return),
-        (Mangle, pre, "-m connmark --mark 0x539 -j RETURN", vec![ConnMark { mark: 1337, mask: u32::MAX }], Target::Return),
+        (Mangle, pre, "-m connmark --mark 0x539 -j RETURN", vec![ConnMark { mark: 1337, mask: u32::MAX, negated: false }], Target::Return),
         (Nat, out, "! --out-interface lo -j RETURN", vec![NotOutInterface(nic("lo"))], Target::Return),
         (Nat, out, "-p tcp -m tcp -j ACCEPT", vec![tcp.clone(), Extension(Proto::Tcp)], Target::Accept),
         (Mangle, pre, "-m mark --mark 0x539/0xfff -j RETURN", vec![Mark { mark: 0x539, mask: 0xfff, negated: false }], Target::Return),
         (Nat, out, "-m mark ! --mark 0x539/0xfff -j RETURN", vec![Mark { mark: 0x539, mask: 0xfff, negated: true }], Target::Return),
-        (Mangle, pre, "-m connmark --mark 0x111/0xfff -j RETURN", vec![ConnMark { mark: 0x111, mask: 0xfff }], Target::Return),
+        (Mangle, pre, "-m connmark ! --mark 0x111/0xfff -j RETURN", vec![ConnMark { mark: 0x111, mask: 0xfff, negated: true }], Target::Return),
+        (Mangle, pre, "-m connmark --mark 0x111/0xfff -j RETURN", vec![ConnMark { mark: 0x111, mask: 0xfff, negated: false }], Target::Return),
         (Nat, out, "-p tcp -j REDIRECT --to-ports 15001", vec![tcp.clone()], Target::RedirectTo(Port(15001))),
         (Nat, out, "-p udp -m udp --dport 53 -j REDIRECT --to-ports 15053",
             vec![udp, port(53)], Target::RedirectTo(Port(15053))),
-        (Mangle, Chain::IstioTproxy, "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x539",
-            vec![tcp], Target::Tproxy { port: Port(15006), mark: 1337 }),
-        (Mangle, Chain::IstioDivert, "-j MARK --set-mark 1337", vec![], Target::SetMark(1337)),
+        (Mangle, istio::TPROXY, "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x539",
+            vec![tcp.clone()], Target::Tproxy { port: Port(15006), mark: 1337, mask: u32::MAX }),
+        (Mangle, istio::TPROXY, "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x111/0xfff",
+            vec![tcp], Target::Tproxy { port: Port(15006), mark: 0x111, mask: 0xfff }),
+        (Mangle, istio::DIVERT, "-j MARK --set-mark 1337", vec![], Target::SetMark { mark: 1337, mask: u32::MAX }),
+        (Mangle, istio::DIVERT, "-j MARK --set-xmark 0x111/0xfff", vec![], Target::SetMark { mark: 0x111, mask: 0xfff }),
         (Mangle, pre, "-j CONNMARK --save-mark", vec![], Target::SaveMark),
-        (Mangle, Chain::Output, "-j CONNMARK --restore-mark", vec![], Target::RestoreMark),
-        (Mangle, Chain::IstioPrert, "-j CONNMARK --set-xmark 0x111/0xfff", vec![], Target::SetConnMark { mark: 0x111, mask: 0xfff }),
-        (Raw, Chain::Output, "-j CT --zone 1", vec![], Target::CtZone(1)),
+        (Mangle, Chain::OUTPUT, "-j CONNMARK --restore-mark", vec![], Target::RestoreMark),
+        (Mangle, istio::PRERT, "-j CONNMARK --set-xmark 0x111/0xfff", vec![], Target::SetConnMark { mark: 0x111, mask: 0xfff }),
+        (Raw, Chain::OUTPUT, "-j CT --zone 1", vec![], Target::CtZone(1)),
     ]
 }
 
 fn lines_v4() -> Vec<Line> {
-    let (table, chain) = (Table::Nat, Chain::IstioOutput);
+    let (table, chain) = (Table::Nat, istio::OUTPUT);
     vec![
         (table, chain, "-s 127.0.0.6 -j RETURN", vec![Match::Source(net("127.0.0.6/32"))], Target::Return),
         (table, chain, "-d 10.1.2.3/255.0.0.0 -j RETURN", vec![Match::to(net("10.1.2.3/8"))], Target::Return),
@@ -144,7 +147,7 @@ fn lines_v4() -> Vec<Line> {
 }
 
 fn lines_v6() -> Vec<Line> {
-    let (table, chain) = (Table::Nat, Chain::IstioOutput);
+    let (table, chain) = (Table::Nat, istio::OUTPUT);
     vec![
         (table, chain, "-s ::6 -j RETURN", vec![Match::Source(net("::6/128"))], Target::Return),
         (table, chain, "-d fd00::/8 -j RETURN", vec![Match::to(net("fd00::/8"))], Target::Return),

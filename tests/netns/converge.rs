@@ -2,6 +2,7 @@
 //! of other programs are not changed.
 
 use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome, Session};
+use istio_cni::redirect::istio;
 use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use istio_cni::rules;
 use libtest_mimic::Trial;
@@ -65,7 +66,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn observe(netns: &TestNetns, backend: Backend) -> Live {
-    netns.inside(|| Session::new(backend).observe().unwrap())
+    netns.inside(|| Session::new(backend, &istio::OWNED).observe().unwrap())
 }
 
 fn difference(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Difference {
@@ -107,7 +108,7 @@ fn everything() -> RuleSet {
 
 fn remove(netns: &TestNetns, backend: Backend, former: &RuleSet) -> Outcome {
     netns.inside(|| {
-        let mut session = Session::new(backend);
+        let mut session = Session::new(backend, &istio::OWNED);
         let live = session.observe().unwrap();
         session.apply(&netfilter::removal(former, &live).unwrap()).unwrap()
     })
@@ -296,7 +297,7 @@ fn existing_name() {
     let netns = TestNetns::new();
     netns.inside(|| {
         let wanted = case("empty");
-        let mut session = Session::new(Backend::IptablesNft);
+        let mut session = Session::new(Backend::IptablesNft, &istio::OWNED);
         let live = session.observe().unwrap();
         let plan = netfilter::diff(&wanted, &live).unwrap();
         netns.run("iptables-nft", &["-t", "nat", "-N", "ISTIO_OUTPUT"]);
@@ -316,7 +317,7 @@ fn contended() {
     let (netns, wanted) = (TestNetns::new(), everything());
     program(&netns, Backend::IptablesNft, &case("empty"));
     netns.inside(|| {
-        let mut session = Session::new(Backend::IptablesNft);
+        let mut session = Session::new(Backend::IptablesNft, &istio::OWNED);
         let before = session.observe().unwrap();
         netns.run("iptables-nft", &["-t", "nat", "-N", "FOREIGN"]);
         let error = session.apply(&netfilter::diff(&wanted, &before).unwrap()).unwrap_err();
@@ -331,7 +332,7 @@ fn other_user_namespace() {
     let (_users, pod) = Users::with_netns();
     let apply = |backend| {
         pod.inside(|| {
-            let mut session = Session::new(backend);
+            let mut session = Session::new(backend, &istio::OWNED);
             let live = session.observe().unwrap();
             session.apply(&netfilter::diff(&case("empty"), &live).unwrap())
         })

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use istio_cni::netfilter::{self, Backend, Outcome, Session};
 use istio_cni::redirect::ambient::AmbientRedirect;
+use istio_cni::redirect::istio;
 use istio_cni::redirect::{OwnerGroups, Redirect, parse_interfaces};
 use istio_cni::rules;
 use libtest_mimic::Trial;
@@ -106,7 +107,7 @@ pub(crate) fn ambient_cases() -> [(&'static str, RuleSet); 2] {
 /// Programs rules as the plugin does.
 pub(crate) fn program(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Outcome {
     netns.inside(|| {
-        let mut session = Session::new(backend);
+        let mut session = Session::new(backend, &istio::OWNED);
         let live = session.observe().unwrap();
         session.apply(&netfilter::diff(wanted, &live).unwrap()).unwrap()
     })

@@ -5,6 +5,7 @@ use std::future::Future;
 
 use istio_cni::converge::{self, OnDifference, Options, View};
 use istio_cni::redirect::Redirect;
+use istio_cni::redirect::istio;
 use istio_cni::repair::Settings;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
@@ -72,7 +73,8 @@ fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
     let istio_cni::redirect::annotations::Interception::Redirect { redirect, .. } = redirect else {
         panic!("no redirection")
     };
-    let options = Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse };
+    let options =
+        Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse, owned: &istio::OWNED };
     pod.inside(|| View::take(options).and_then(|view| view.check(&redirect.desired()))).unwrap().differences
 }
 
@@ -116,7 +118,7 @@ async fn a_second_controller_changes_nothing() {
     // Another process flushes the rules; the next failed validation restores them.
     let controller = Controller::with(api.client(), on(&node, "repair"));
     until_counted(&api, &controller, "success", 1).await;
-    netns.inside(|| converge::cleanup(&Redirect::default().desired())).unwrap();
+    netns.inside(|| converge::cleanup(&Redirect::default().desired(), &istio::OWNED)).unwrap();
     assert_ne!(deviations(&netns), []);
     api.put(pod(2));
     until_counted(&api, &controller, "success", 2).await;
@@ -186,6 +188,6 @@ async fn refused_pods_are_given_up() {
         until_counted(&api, &controller, "success", 1).await;
         assert!(controller.counts(&counted("fail", 1)).is_some(), "{}", controller.metrics());
         assert_eq!(api.requests_to("POST", "/eviction").len(), 0, "another sandbox would be refused, too");
-        netns.inside(|| converge::cleanup(&Redirect::default().desired())).unwrap();
+        netns.inside(|| converge::cleanup(&Redirect::default().desired(), &istio::OWNED)).unwrap();
     }
 }

@@ -7,6 +7,7 @@ use istio_cni::converge;
 use istio_cni::netfilter::Backend;
 use istio_cni::netns::Netns;
 use istio_cni::redirect::Redirect;
+use istio_cni::redirect::istio;
 use libtest_mimic::Trial;
 use ruleset::Family;
 use serde_json::{Value, json};
@@ -74,6 +75,6 @@ fn without_rules() {
     let pod = netns(&["10.0.0.2/24"]);
     assert!(Netns::open(&pod.path()).is_ok());
     assert_eq!(traced(&pod, &["--outbound", "198.51.100.7:80"])["verdict"], json!("direct"));
-    let saved = pod.inside(|| converge::saved(Family::V4)).unwrap();
+    let saved = pod.inside(|| converge::saved(Family::V4, &istio::OWNED)).unwrap();
     assert_eq!(saved.len(), 1, "{saved:?}");
 }

@@ -1,27 +1,28 @@
-//! Finds other programs' rules that make packets skip Istio's jump: an ACCEPT or RETURN before it in a built-in chain.
+//! Finds other programs' rules that make packets skip an own jump: an ACCEPT or RETURN before it in a built-in chain.
 //!
 //! They are not changed, because they may be intended; CHECK reports them. Pure.
 
 use super::describe;
 use super::diff::leads_to_own;
 use super::expr::{Expr, Verdict};
-use super::image::{Body, Image, is_own};
+use super::image::{Body, Image};
 use super::live::Live;
 use super::mismatch::{Mismatch, MismatchKind};
 
-/// Returns a mismatch for each rule that makes packets skip Istio's jump; none in chains without a jump to Istio's
-/// chains.
+/// Returns a mismatch for each rule that makes packets skip an own jump; none in chains without a jump to own chains.
 pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for table in &live.tables {
         let wanted = image.tables.iter().find(|t| t.id == table.id).map_or(&[][..], |t| &t.chains);
-        for chain in table.chains.iter().filter(|c| !is_own(table.id, &c.name)) {
+        for chain in table.chains.iter().filter(|c| !table.id.owns(&c.name, live.owned)) {
             let known = wanted.iter().find(|w| w.name == chain.name).map_or(&[][..], |w| &w.rules);
-            let Some(jump) = chain.rules.iter().rposition(|rule| leads_to_own(table.id, rule)) else { continue };
+            let Some(jump) = chain.rules.iter().rposition(|rule| leads_to_own(table.id, rule, live.owned)) else {
+                continue;
+            };
             for (i, rule) in chain.rules.iter().enumerate().take(jump) {
                 if ends(&rule.body) && known.iter().all(|k| k.body != rule.body) {
-                    let kind =
-                        MismatchKind::Bypass { place: i + 1, rule: describe::live(table.id, &chain.name, known, rule) };
+                    let rule = describe::live(table.id, &chain.name, known, rule);
+                    let kind = MismatchKind::Bypass { place: i + 1, rule, owner: live.owned.owner };
                     found.push(Mismatch::new(table.id, chain.name.clone(), kind));
                 }
             }

@@ -53,10 +53,9 @@ pub fn choose(native: bool, forced: Option<IptablesBinary>, facts: &KernelFacts)
     candidates(native, forced, facts)?.first().copied().ok_or(Unavailable::All)
 }
 
-/// Lists the usable backends, the preferred one first. A required backend has no alternative. Otherwise the order is
-/// Istio's: iptables-legacy if the netns has its tables, iptables-nft, iptables-legacy. Two backends follow that Istio
-/// does not fall back to: native tables, and last the iptables-legacy programs with plain names, which may be of any
-/// age.
+/// Lists the usable backends, the preferred one first. A required backend has no alternative. Otherwise the order is:
+/// iptables-legacy if the netns has its tables, iptables-nft, iptables-legacy, native tables, and last the
+/// iptables-legacy programs with plain names, which may be of any age.
 pub fn candidates(
     native: bool,
     forced: Option<IptablesBinary>,

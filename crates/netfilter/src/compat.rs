@@ -99,7 +99,7 @@ fn extension(m: &Match, rule: &ruleset::Rule, exprs: &mut Vec<Expr>) -> Result<(
         Match::Mark { mark, mask, negated } => {
             exprs.extend(mark_expressions(Expr::Meta(Meta::Mark), *mark, *mask, op(*negated)));
         }
-        Match::ConnMark { mark, mask } => exprs.push(xt::connmark(*mark, *mask)),
+        Match::ConnMark { mark, mask, negated } => exprs.push(xt::connmark(*mark, *mask, *negated)),
         Match::Extension(proto) if !rule.has_port() => exprs.push(xt::any_ports(*proto)),
         // If the rule matches a port, the comparison of the port is encoded in place of the extension. `write_header`
         // encodes the other matches.
@@ -121,8 +121,8 @@ fn target(target: &Target, family: Family) -> Expr {
         Target::Drop => Expr::Verdict(Verdict::Drop),
         Target::Jump(chain) => Expr::Verdict(Verdict::Jump(Cow::Borrowed(chain.as_str()))),
         Target::RedirectTo(port) => xt::redirect(*port, family),
-        Target::Tproxy { port, mark } => xt::tproxy(*port, *mark),
-        Target::SetMark(mark) => xt::set_mark(*mark),
+        Target::Tproxy { port, mark, mask } => xt::tproxy(*port, *mark, *mask),
+        Target::SetMark { mark, mask } => xt::set_mark(*mark, *mask),
         Target::SaveMark => xt::save_mark(),
         Target::RestoreMark => xt::restore_mark(),
         Target::SetConnMark { mark, mask } => xt::set_connmark(*mark, *mask),

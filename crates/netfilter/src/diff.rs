@@ -1,17 +1,17 @@
 //! Compares desired and observed tables: the differences, and the minimal changes that resolve them.
 //!
-//! Istio's own chains must match exactly. Shared chains must contain our rules in order; rules between them are ignored
+//! Own chains must match exactly. Shared chains must contain our rules in order; rules between them are ignored
 //! unless they jump to our chains. A rule in a shared chain that an earlier configuration needed and that jumps to no
 //! chain of ours is deleted only if the table also has a chain of ours that is not desired: otherwise it is
 //! indistinguishable from other programs' rules. Pure.
 
 use std::borrow::Cow;
 
-use ruleset::At;
+use ruleset::{At, Owned};
 
 use super::batch::{Change, Position};
 use super::describe;
-use super::image::{Chain, Image, Rule, Table, TableId, is_own};
+use super::image::{Chain, Image, Rule, Table, TableId};
 use super::live::{Live, LiveChain, LiveRule, LiveTable};
 use super::mismatch::{Mismatch, MismatchKind};
 
@@ -35,7 +35,7 @@ pub(super) struct Comparison<'a> {
 
 /// `former` has the rules that earlier settings may have added.
 pub(super) fn compare<'a>(image: Image<'a>, former: &Image<'_>, live: &'a Live) -> Comparison<'a> {
-    let mut work = Work::default();
+    let mut work = Work::new(live.owned);
     for live in &live.tables {
         let wanted = image.tables.iter().find(|table| table.id == live.id);
         if let Some(former) = former.tables.iter().find(|table| table.id == live.id) {
@@ -55,12 +55,12 @@ pub(super) fn compare<'a>(image: Image<'a>, former: &Image<'_>, live: &'a Live) 
 }
 
 /// Whether a rule jumps to one of our chains.
-pub(super) fn leads_to_own(table: TableId, rule: &LiveRule) -> bool {
-    rule.body.jumps_to().is_some_and(|chain| is_own(table, chain))
+pub(super) fn leads_to_own(table: TableId, rule: &LiveRule, owned: &Owned) -> bool {
+    rule.body.jumps_to().is_some_and(|chain| table.owns(chain, owned))
 }
 
-#[derive(Default)]
 struct Work<'a> {
+    owned: &'a Owned,
     mismatches: Vec<Mismatch>,
     /// Whether any of our rules or chains exists.
     seen: bool,
@@ -71,6 +71,18 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
+    fn new(owned: &'a Owned) -> Self {
+        Self {
+            owned,
+            mismatches: Vec::new(),
+            seen: false,
+            deleted_rules: Vec::new(),
+            deleted_chains: Vec::new(),
+            added: Vec::new(),
+            added_rules: Vec::new(),
+        }
+    }
+
     fn finish(self) -> Comparison<'a> {
         let difference = match (self.mismatches.is_empty(), self.seen) {
             (true, _) => Difference::Same,
@@ -109,15 +121,16 @@ impl<'a> Work<'a> {
     }
 
     fn table(&mut self, mut wanted: Table<'a>, live: &'a LiveTable) {
+        let owned = self.owned;
         if live.dormant && !wanted.chains.is_empty() {
             self.mismatch(live.id, "", MismatchKind::Dormant);
             self.added.push(Change::AddTable(live.id));
         }
         for chain in &live.chains {
-            self.seen |= is_own(live.id, &chain.name);
+            self.seen |= live.id.owns(&chain.name, owned);
             match wanted.chains.iter().position(|w| w.name == chain.name) {
                 Some(i) => self.chain(live.id, &wanted.chains.remove(i), chain),
-                None if is_own(live.id, &chain.name) => self.leftover(live.id, chain),
+                None if live.id.owns(&chain.name, owned) => self.leftover(live.id, chain),
                 None => self.strays(live.id, chain),
             }
         }
@@ -134,7 +147,8 @@ impl<'a> Work<'a> {
 
     /// Deletes rules that jump to our chains from a chain in which none is desired.
     fn strays(&mut self, table: TableId, chain: &'a LiveChain) {
-        for (i, rule) in chain.rules.iter().enumerate().filter(|(_, r)| leads_to_own(table, r)) {
+        let owned = self.owned;
+        for (i, rule) in chain.rules.iter().enumerate().filter(|(_, r)| leads_to_own(table, r, owned)) {
             self.seen = true;
             self.unwanted(table, chain, &[], i + 1, rule);
         }
@@ -142,15 +156,16 @@ impl<'a> Work<'a> {
 
     /// Deletes rules of earlier settings from shared chains of a table in which these settings have left a chain of ours.
     fn residue(&mut self, former: &Table<'_>, wanted: Option<&Table<'_>>, live: &'a LiveTable) {
+        let owned = self.owned;
         let wanted = |name: &str| wanted.into_iter().flat_map(|t| &t.chains).find(|chain| chain.name == name);
-        let is_left = |chain: &LiveChain| is_own(live.id, &chain.name) && wanted(&chain.name).is_none();
+        let is_left = |chain: &LiveChain| live.id.owns(&chain.name, owned) && wanted(&chain.name).is_none();
         if live.id.is_native() || !live.chains.iter().any(is_left) {
             return;
         }
-        for chain in live.chains.iter().filter(|chain| !is_own(live.id, &chain.name)) {
+        for chain in live.chains.iter().filter(|chain| !live.id.owns(&chain.name, owned)) {
             let known = former.chains.iter().find(|former| former.name == chain.name).map_or(&[][..], |f| &f.rules);
             let desired = wanted(&chain.name).map_or(&[][..], |wanted| &wanted.rules);
-            for (i, rule) in chain.rules.iter().enumerate().filter(|(_, rule)| !leads_to_own(live.id, rule)) {
+            for (i, rule) in chain.rules.iter().enumerate().filter(|(_, rule)| !leads_to_own(live.id, rule, owned)) {
                 let has = |rules: &[Rule<'_>]| rules.iter().any(|one| one.body == rule.body);
                 if has(known) && !has(desired) {
                     let text = describe::live(live.id, &chain.name, known, rule);
@@ -169,25 +184,26 @@ impl<'a> Work<'a> {
     }
 
     fn chain(&mut self, table: TableId, wanted: &Chain<'a>, live: &'a LiveChain) {
+        let owned = self.owned;
         self.hook(table, wanted, live);
-        let own = is_own(table, &live.name);
-        let ours = |r: &LiveRule| own || leads_to_own(table, r) || wanted.rules.iter().any(|w| w.body == r.body);
+        let own = table.owns(&live.name, owned);
+        let ours = |r: &LiveRule| own || leads_to_own(table, r, owned) || wanted.rules.iter().any(|w| w.body == r.body);
         let candidates: Vec<(usize, &LiveRule)> = live.rules.iter().enumerate().filter(|(_, r)| ours(r)).collect();
         let kept = align(&wanted.rules, &candidates);
-        self.seen |= !kept.is_empty() || candidates.iter().any(|(_, r)| leads_to_own(table, r));
+        self.seen |= !kept.is_empty() || candidates.iter().any(|(_, r)| leads_to_own(table, r, owned));
         let (mut w, mut c) = (0, 0);
         let ends = kept.iter().copied().chain([(wanted.rules.len(), candidates.len())]);
         for (next_w, next_c) in ends {
             let missing = wanted.rules.get(w..next_w).unwrap_or_default();
             let extra = candidates.get(c..next_c).unwrap_or_default();
             let next = candidates.get(next_c).map(|(_, r)| r.handle);
-            self.gap(&Gap { table, wanted, live, own, first: w, missing, extra, next, kept: &kept });
+            self.gap(&Gap { owned, table, wanted, live, own, first: w, missing, extra, next, kept: &kept });
             (w, c) = (next_w + 1, next_c + 1);
         }
     }
 
     fn hook(&mut self, table: TableId, wanted: &Chain<'a>, live: &'a LiveChain) {
-        let own = is_own(table, wanted.name);
+        let own = table.owns(wanted.name, self.owned);
         let (wanted_hook, found) = (describe::hook(wanted.hook), describe::live_hook(live.hook.as_ref(), own));
         if wanted_hook != found {
             self.mismatch(table, wanted.name, MismatchKind::Hook { wanted: wanted_hook, found });
@@ -197,7 +213,7 @@ impl<'a> Work<'a> {
 
     /// Plans the changes for the rules between two that match: missing rules are added, and surplus ones are deleted.
     fn gap(&mut self, gap: &Gap<'_, 'a>) {
-        let Gap { table, wanted, live, own, .. } = *gap;
+        let Gap { owned, table, wanted, live, own, .. } = *gap;
         for (i, rule) in gap.missing.iter().enumerate() {
             let text = describe::wanted(table, rule);
             let instead = gap.extra.get(i).map(|(_, r)| describe::live(table, wanted.name, &wanted.rules, r));
@@ -213,7 +229,7 @@ impl<'a> Work<'a> {
             // In a shared chain, an extra rule is deleted only if it jumps to our chains or is added again at another
             // position. Any other duplicate of one of our rules may belong to another program.
             let replaced = gap.replaces(rule);
-            if !own && !leads_to_own(table, rule) && !replaced {
+            if !own && !leads_to_own(table, rule, owned) && !replaced {
                 continue;
             }
             match i < gap.missing.len() {
@@ -225,6 +241,7 @@ impl<'a> Work<'a> {
 }
 
 struct Gap<'g, 'a> {
+    owned: &'a Owned,
     table: TableId,
     wanted: &'g Chain<'a>,
     live: &'a LiveChain,
@@ -248,7 +265,7 @@ impl Gap<'_, '_> {
 
     /// The position before the first rule that stays in the chain.
     fn before_others(&self, live: &LiveChain) -> Position {
-        let stays = |r: &&LiveRule| !leads_to_own(self.table, r) && !self.replaces(r);
+        let stays = |r: &&LiveRule| !leads_to_own(self.table, r, self.owned) && !self.replaces(r);
         live.rules.iter().find(stays).map_or(Position::Last, |r| Position::Before(r.handle))
     }
 }
@@ -327,7 +344,7 @@ mod tests {
     proptest! {
         #[test]
         fn alignment_keeps_as_much_as_can_be_kept(wanted in vec(0..4_u8, 0..8), live in vec(0..4_u8, 0..8)) {
-            let source = ruleset::Rule::new(ruleset::Table::Nat, ruleset::Chain::Output, [Match::tcp()], Target::Return);
+            let source = ruleset::Rule::new(ruleset::Table::Nat, ruleset::Chain::OUTPUT, [Match::tcp()], Target::Return);
             let body = |b: &u8| Body::Saved(b.to_string());
             let rule = |b| Rule { body: body(b), protocol: None, source: &source };
             let image: Vec<_> = wanted.iter().map(rule).collect();
@@ -342,7 +359,7 @@ mod tests {
 
     #[test]
     fn no_desired_and_no_observed_rules_are_the_same() {
-        let live = Live::fresh(crate::Backend::IptablesNft);
+        let live = Live::fresh(crate::Backend::IptablesNft, &redirect::istio::OWNED);
         let comparison = compare(Image::default(), &Image::default(), &live);
         assert_eq!((comparison.difference, comparison.changes.len()), (Difference::Same, 0));
     }

@@ -1,7 +1,7 @@
 //! The nf_tables expressions of a rule.
 //!
 //! The encoders create them, `live` decodes them from a dump, `diff` compares them. Only register 1 is modelled,
-//! because iptables and Istio use no other; any other expression is [`Expr::Other`], which equals none of ours. Numbers
+//! because iptables and nft use no other for our rules; any other expression is [`Expr::Other`], which equals none of ours. Numbers
 //! are from `linux/netfilter/nf_tables.h`.
 
 use std::borrow::Cow;
@@ -44,7 +44,7 @@ pub(super) enum Expr {
     Tproxy(Family),
     Match(Xt),
     Target(Xt),
-    /// An expression that Istio's rules do not use.
+    /// An expression that our rules do not use.
     Other {
         name: String,
         /// The attributes as the kernel sent them.
@@ -100,7 +100,7 @@ macro_rules! from_number {
                 self as u32
             }
 
-            /// Returns the value with this number, if Istio's rules use it.
+            /// Returns the value with this number, if our rules use it.
             pub(super) fn from_number(number: u32) -> Option<Self> {
                 [$(Self::$variant),+].into_iter().find(|v| v.number() == number)
             }

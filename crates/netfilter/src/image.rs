@@ -2,8 +2,7 @@
 //!
 //! The encoders (`compat`, `native`, `legacy`) create it, `diff` compares it with a dump, `batch` encodes it.
 
-use contract::ambient;
-use ruleset::{Family, Proto};
+use ruleset::{Family, Owned, Proto};
 
 use super::expr::Expr;
 
@@ -45,15 +44,15 @@ pub(super) struct TableId {
 }
 
 impl TableId {
-    /// Whether it is one of Istio's native tables, which no other program shares.
+    /// Whether it is a native table, which no other program shares.
     pub(super) fn is_native(self) -> bool {
-        self.name.starts_with("istio-proxy-") || self.name.starts_with("istio-ambient-")
+        ruleset::Table::ALL.iter().all(|shared| shared.as_str() != self.name)
     }
-}
 
-/// Whether a chain belongs to Istio's redirection of a pod. The chain of Istio's agent in the node's netns does not.
-pub(super) fn is_own(table: TableId, chain: &str) -> bool {
-    table.is_native() || chain.starts_with("ISTIO_") && chain != ambient::NODE_CHAIN
+    /// Whether a chain of the table is an own one.
+    pub(super) fn owns(self, chain: &str, owned: &Owned) -> bool {
+        self.is_native() || owned.has(chain)
+    }
 }
 
 /// All tables that a rule set needs.
@@ -91,24 +90,25 @@ pub(super) struct Hook {
 
 /// `NF_INET_PRE_ROUTING`
 pub(super) const PREROUTING: u32 = 0;
-/// `NF_INET_LOCAL_OUT`
-pub(super) const OUTPUT: u32 = 3;
 
 impl Hook {
-    /// Returns the hook of a built-in chain; iptables' tables and Istio's nft tables use the same hooks.
+    /// Returns the hook of a built-in chain; iptables' tables and native tables use the same hooks.
     pub(super) fn of(table: ruleset::Table, chain: ruleset::Chain) -> Option<Self> {
-        let number = match chain {
-            ruleset::Chain::Prerouting => PREROUTING,
-            ruleset::Chain::Output => OUTPUT,
-            _ => return None,
+        let ruleset::Chain::Builtin(hook) = chain else { return None };
+        // `NF_INET_*`
+        let number = match hook {
+            ruleset::Hook::Prerouting => PREROUTING,
+            ruleset::Hook::Input => 1,
+            ruleset::Hook::Forward => 2,
+            ruleset::Hook::Output => 3,
+            ruleset::Hook::Postrouting => 4,
         };
-        let (kind, priority) = match (table, number) {
-            (ruleset::Table::Nat, _) => ("nat", -100),
-            (ruleset::Table::Mangle, OUTPUT) => ("route", -150),
-            (ruleset::Table::Mangle, _) => ("filter", -150),
-            (ruleset::Table::Raw, _) => ("filter", -300),
+        let kind = match (table, hook) {
+            (ruleset::Table::Nat, _) => "nat",
+            (ruleset::Table::Mangle, ruleset::Hook::Output) => "route",
+            (ruleset::Table::Mangle | ruleset::Table::Raw, _) => "filter",
         };
-        Some(Self { kind, number, priority })
+        Some(Self { kind, number, priority: table.priority(hook) })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Finds the places at which traffic no longer reaches a redirecting rule: a hook that does not lead to one of Istio's
-//! chains, and a chain that no longer redirects.
+//! Finds the places at which traffic no longer reaches a redirecting rule: a hook that does not lead to an own chain,
+//! and a chain that no longer redirects.
 //!
 //! The pod's settings may have changed since its rules were added, and another version or program may have added them. A
 //! place is therefore named only if every setting needs it, or if a chain shows that it was there. Which way packets take
@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ruleset::Family;
+use ruleset::{Family, Owned};
 
 use super::expr::Expr;
-use super::image::{Body, Chain, Image, PREROUTING, Table, TableFamily, TableId, is_own};
+use super::image::{Body, Chain, Image, PREROUTING, Table, TableFamily, TableId};
 use super::live::{Live, LiveChain, LiveTable, names_family};
 use super::mismatch::{Mismatch, MismatchKind};
 use super::wire;
@@ -22,6 +22,7 @@ pub(super) fn find(wanted: &Image<'_>, always: &Image<'_>, family: Family, live:
         let there = live.tables.iter().find(|live| live.id.name == table.id.name && covers(live.id, family));
         let always = always.tables.iter().find(|always| always.id == table.id);
         let pair = Pair {
+            owned: live.owned,
             wanted: table,
             desired: Graph::of_wanted(table, family),
             live: there,
@@ -41,6 +42,7 @@ fn covers(table: TableId, family: Family) -> bool {
 
 /// A desired table and the observed one of the same name, with their rules for one family.
 struct Pair<'a> {
+    owned: &'a Owned,
     wanted: &'a Table<'a>,
     desired: Graph<'a>,
     live: Option<&'a LiveTable>,
@@ -55,10 +57,15 @@ impl<'a> Pair<'a> {
         redirects.then(|| Mismatch::new(live.id, "", MismatchKind::Dormant))
     }
 
+    /// Whether packets enter the table through the chain. Chains of iptables-legacy have no hook here.
+    fn is_hook(&self, chain: &Chain<'_>) -> bool {
+        chain.hook.is_some() || !self.wanted.id.owns(chain.name, self.owned)
+    }
+
     /// Finds redirecting chains to which packets of a hook no longer come.
     fn missing_jumps(&self, always: Option<&Table<'_>>) -> Vec<Mismatch> {
         let mut found = Vec::new();
-        for hook in self.wanted.chains.iter().filter(|chain| is_hook(self.wanted.id, chain)) {
+        for hook in self.wanted.chains.iter().filter(|chain| self.is_hook(chain)) {
             let entrances = self.live.into_iter().flat_map(|live| entrances(live, hook));
             let reached = self.observed.reach(entrances.map(|chain| chain.name.as_str()));
             let is_always = |to: &str| {
@@ -83,9 +90,9 @@ impl<'a> Pair<'a> {
             Reached::Chains(chains) => {
                 let intended = self.desired.reach([to]);
                 let replaces = |chain: &str| !self.desired.has(chain) || intended.contains(chain);
-                chains
-                    .iter()
-                    .any(|chain| is_own(self.wanted.id, chain) && replaces(chain) && self.observed.redirects(chain))
+                chains.iter().any(|chain| {
+                    self.wanted.id.owns(chain, self.owned) && replaces(chain) && self.observed.redirects(chain)
+                })
             }
         }
     }
@@ -105,14 +112,9 @@ impl<'a> Pair<'a> {
             };
             self.observed.led_to.contains(chain.name) && !redirects_live && self.desired.reaches(chain.name)
         };
-        let own = self.wanted.chains.iter().filter(|chain| is_own(self.wanted.id, chain.name));
+        let own = self.wanted.chains.iter().filter(|chain| self.wanted.id.owns(chain.name, self.owned));
         own.filter(is_idle).map(|chain| Mismatch::new(self.wanted.id, chain.name, MismatchKind::Idle)).collect()
     }
-}
-
-/// Whether packets enter the table through the chain. Chains of iptables-legacy have no hook here.
-fn is_hook(table: TableId, chain: &Chain<'_>) -> bool {
-    chain.hook.is_some() || !is_own(table, chain.name)
 }
 
 /// The live chains of the same hook. Other programs and versions name their chains differently.
@@ -153,9 +155,9 @@ fn assigns(body: &Body) -> bool {
 }
 
 impl Live {
-    /// Whether one of Istio's chains assigns packets to transparent sockets, which needs routes.
+    /// Whether an own chain assigns packets to transparent sockets, which needs routes.
     pub fn uses_tproxy(&self) -> bool {
-        let own = self.tables.iter().flat_map(|t| t.chains.iter().filter(|chain| is_own(t.id, &chain.name)));
+        let own = self.tables.iter().flat_map(|t| t.chains.iter().filter(|chain| t.id.owns(&chain.name, self.owned)));
         own.flat_map(|chain| &chain.rules).any(|rule| assigns(&rule.body))
     }
 

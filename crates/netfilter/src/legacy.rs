@@ -7,9 +7,9 @@ mod run;
 
 use std::fmt::Write as _;
 
-use ruleset::{Family, RuleSet, restore};
+use ruleset::{Family, Owned, RuleSet, restore};
 
-use super::image::{Body, Chain, Image, Rule, TableFamily, TableId, is_own};
+use super::image::{Body, Chain, Image, Rule, TableFamily, TableId};
 use super::live::{Live, LiveChain, LiveHook, LiveRule, LiveTable, table_id};
 use super::{Backend, Error, compat, removal};
 
@@ -58,23 +58,23 @@ pub(super) fn image(rules: &RuleSet) -> Image<'_> {
 }
 
 /// Reads the calling thread's netns.
-pub(super) fn observe() -> Result<Live, Error> {
+pub(super) fn observe(owned: &'static Owned) -> Result<Live, Error> {
     let mut tables = Vec::new();
     for programs in FAMILIES.iter().filter(|p| !tables_in_use(p.names).is_empty()) {
         let saved = run::run(programs.save, &[], "")?;
-        tables.extend(parse(&saved, programs.family));
+        tables.extend(parse(&saved, programs.family, owned));
     }
-    Ok(Live { tables, ..Live::fresh(Backend::IptablesLegacy) })
+    Ok(Live { tables, ..Live::fresh(Backend::IptablesLegacy, owned) })
 }
 
-/// Parses a save's output; ignores tables that Istio does not use.
-fn parse(saved: &str, family: Family) -> Vec<LiveTable> {
+/// Parses a save's output; ignores tables in which no own chain can be.
+fn parse(saved: &str, family: Family, owned: &Owned) -> Vec<LiveTable> {
     let number = TableFamily::from(family) as u8;
     let mut tables: Vec<LiveTable> = Vec::new();
     let mut concerns_us = false;
     for line in saved.lines() {
         if let Some(name) = line.strip_prefix('*') {
-            let id = table_id(Backend::IptablesLegacy, number, name.trim());
+            let id = table_id(Backend::IptablesLegacy, owned, number, name.trim());
             concerns_us = id.is_some();
             tables.extend(id.map(|id| LiveTable { id, dormant: false, uses: 0, chains: Vec::new() }));
         }
@@ -129,17 +129,17 @@ fn table_input(
 ) -> String {
     let chains = chains_of(image, id);
     let there = live.tables.iter().find(|t| t.id == id);
-    let leftovers: Vec<&str> = there.map_or(Vec::new(), |t| leftovers(t, chains));
-    let own = chains.iter().map(|c| c.name).filter(|name| is_own(id, name));
+    let leftovers: Vec<&str> = there.map_or(Vec::new(), |t| leftovers(t, chains, live.owned));
+    let own = chains.iter().map(|c| c.name).filter(|name| id.owns(name, live.owned));
 
     let mut text = format!("*{}\n", id.name);
     // A chain declaration also flushes the chain.
     for name in own.chain(leftovers.iter().copied()) {
         let _ = writeln!(text, ":{name} - [0:0]");
     }
-    there.into_iter().for_each(|t| delete_ours(t, chains_of(former, id), &mut text));
+    there.into_iter().for_each(|t| delete_ours(t, chains_of(former, id), live.owned, &mut text));
     for rule in wanted.of(family).filter(|r| r.table.as_str() == id.name) {
-        let _ = writeln!(text, "{}", restore::istio_form(rule, family, wanted.mode));
+        let _ = writeln!(text, "{}", restore::written_form(rule, family, wanted.layout.spelling));
     }
     for name in leftovers {
         let _ = writeln!(text, "-X {name}");
@@ -148,16 +148,16 @@ fn table_input(
 }
 
 /// Returns our chains that exist and are no longer desired.
-fn leftovers<'a>(table: &'a LiveTable, wanted: &[Chain<'_>]) -> Vec<&'a str> {
+fn leftovers<'a>(table: &'a LiveTable, wanted: &[Chain<'_>], owned: &Owned) -> Vec<&'a str> {
     let names = table.chains.iter().map(|c| c.name.as_str());
-    names.filter(|n| is_own(table.id, n) && wanted.iter().all(|w| w.name != *n)).collect()
+    names.filter(|n| table.id.owns(n, owned) && wanted.iter().all(|w| w.name != *n)).collect()
 }
 
 /// Appends lines that delete our rules in shared chains.
-fn delete_ours(table: &LiveTable, wanted: &[Chain<'_>], text: &mut String) {
-    for chain in table.chains.iter().filter(|c| !is_own(table.id, &c.name)) {
+fn delete_ours(table: &LiveTable, wanted: &[Chain<'_>], owned: &Owned, text: &mut String) {
+    for chain in table.chains.iter().filter(|c| !table.id.owns(&c.name, owned)) {
         let rules = wanted.iter().find(|w| w.name == chain.name).map_or(&[][..], |w| &w.rules);
-        let ours = removal::ours(table, chain, rules);
+        let ours = removal::ours(table, chain, rules, owned);
         for rule in chain.rules.iter().filter(|r| ours.contains(&r.handle)) {
             if let Body::Saved(line) = &rule.body {
                 let _ = writeln!(text, "-D{}", line.strip_prefix("-A").unwrap_or(line));
@@ -176,6 +176,8 @@ pub(super) fn restore(texts: &[String; 2]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use redirect::istio;
+
     use super::*;
 
     const SAVED: &str = "# Generated\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n*nat\n\
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn tables_of_istio_are_read() {
-        let tables = parse(SAVED, Family::V4);
+        let tables = parse(SAVED, Family::V4, &istio::OWNED);
         let chains: Vec<_> = tables[0].chains.iter().map(|c| (c.name.as_str(), c.rules.len())).collect();
         assert_eq!((tables.len(), tables[0].id.name), (1, "nat"));
         assert_eq!(chains, [("OUTPUT", 2), ("ISTIO_OUTPUT", 1), ("ISTIO_OLD", 0)]);
@@ -192,8 +194,11 @@ mod tests {
 
     #[test]
     fn removal_deletes_only_our_rules() {
-        let live = Live { tables: parse(SAVED, Family::V4), ..Live::fresh(Backend::IptablesLegacy) };
-        let nothing = RuleSet::default();
+        let live = Live {
+            tables: parse(SAVED, Family::V4, &istio::OWNED),
+            ..Live::fresh(Backend::IptablesLegacy, &istio::OWNED)
+        };
+        let nothing = RuleSet::empty(&istio::SIDECAR);
         let [text, v6] = restore_input(&nothing, &nothing, &live, &[live.tables[0].id]);
         let expected = "*nat\n:ISTIO_OUTPUT - [0:0]\n:ISTIO_OLD - [0:0]\n-D OUTPUT -j ISTIO_OUTPUT\n\
             -X ISTIO_OUTPUT\n-X ISTIO_OLD\nCOMMIT\n";

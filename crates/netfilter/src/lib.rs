@@ -44,7 +44,7 @@ use image::{Image, TableFamily};
 pub enum Backend {
     /// nf_tables with the expressions of iptables-nft.
     IptablesNft,
-    /// nf_tables with the tables of Istio's native nftables mode.
+    /// nf_tables with native tables.
     NativeNft,
     /// The tables of [`NativeNft`](Self::NativeNft), only for the redirected families: the fallback if the kernel does
     /// not accept iptables' rules.
@@ -63,7 +63,7 @@ impl Backend {
         }
     }
 
-    /// Whether the backend uses Istio's own tables.
+    /// Whether the backend uses native tables, which no other program shares.
     fn is_native(self) -> bool {
         matches!(self, Self::NativeNft | Self::NativeFallback)
     }
@@ -223,7 +223,7 @@ pub fn diff_from<'a>(former: Option<&RuleSet>, wanted: &'a RuleSet, live: &'a Li
     Ok(Plan { difference, action: action(wanted, former.unwrap_or(wanted), live, changes) })
 }
 
-/// Finds other programs' rules that make packets skip Istio's jumps.
+/// Finds other programs' rules that make packets skip own jumps.
 pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Mismatch>, Unencodable> {
     Ok(bypass::find(&image(wanted, live.backend)?, live))
 }
@@ -242,7 +242,7 @@ pub fn interruptions(
 /// Plans the removal of our rules. A rule in a built-in chain is ours if it jumps to one of our chains, or if it is in
 /// `former`.
 pub fn removal<'a>(former: &RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
-    let nothing = RuleSet::default();
+    let nothing = RuleSet::empty(former.layout);
     let changes = removal::changes(&image(former, live.backend)?, live);
     let difference = diff::compare(image(&nothing, live.backend)?, &Image::default(), live).difference;
     Ok(Plan { difference, action: action(&nothing, former, live, changes) })

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
-use ruleset::{DataplaneMode, Port, Table, nft};
+use ruleset::{Owned, Port, Table};
 
 use super::expr::{Expr, Meta, Op, Set, Value};
-use super::image::{Body, TableFamily, TableId, family_header, is_own};
+use super::image::{Body, TableFamily, TableId, family_header};
 use super::uapi::*;
 use super::{Backend, Error, wire};
 
@@ -20,6 +20,8 @@ const ATTEMPTS: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
     pub backend: Backend,
+    /// What counts as own in these tables.
+    pub owned: &'static Owned,
     /// The ruleset's generation; none with iptables-legacy or without tables.
     pub(super) generation: Option<u32>,
     pub(super) tables: Vec<LiveTable>,
@@ -29,8 +31,8 @@ pub struct Live {
 
 impl Live {
     /// The tables of a fresh netns.
-    pub fn fresh(backend: Backend) -> Self {
-        Self { backend, generation: None, tables: Vec::new(), others: false }
+    pub fn fresh(backend: Backend, owned: &'static Owned) -> Self {
+        Self { backend, owned, generation: None, tables: Vec::new(), others: false }
     }
 
     /// The other nf_tables backend, if the netns has tables that may hold its rules.
@@ -38,24 +40,24 @@ impl Live {
         self.others.then_some(other(self.backend))
     }
 
-    /// Whether the tables contain chains of Istio.
+    /// Whether the tables contain own chains.
     pub fn is_programmed(&self) -> bool {
-        let own = |t: &LiveTable| t.chains.iter().any(|c| is_own(t.id, &c.name));
+        let own = |t: &LiveTable| t.chains.iter().any(|c| t.id.owns(&c.name, self.owned));
         self.tables.iter().any(own)
     }
 
-    /// Whether the netns has chains or rules of Istio for IPv6.
+    /// Whether the netns has own chains or rules for IPv6.
     pub fn holds_ipv6(&self) -> bool {
-        let own = |table: &LiveTable| table.chains.iter().any(|chain| is_own(table.id, &chain.name));
+        let own = |table: &LiveTable| table.chains.iter().any(|chain| table.id.owns(&chain.name, self.owned));
         self.covers_ipv6() || self.tables.iter().any(|table| table.id.family == TableFamily::Ip6 && own(table))
     }
 
-    /// Whether Istio's rules redirect IPv6.
+    /// Whether own rules redirect IPv6.
     pub fn covers_ipv6(&self) -> bool {
         self.tables.iter().any(|table| {
             let of_ipv6 =
                 |rule: &LiveRule| table.id.family == TableFamily::Ip6 || names_family(&rule.body, TableFamily::Ip6);
-            let own = table.chains.iter().filter(|c| is_own(table.id, &c.name));
+            let own = table.chains.iter().filter(|c| table.id.owns(&c.name, self.owned));
             own.flat_map(|c| &c.rules).any(of_ipv6)
         })
     }
@@ -78,13 +80,10 @@ pub(super) struct LiveTable {
 }
 
 impl LiveTable {
-    /// Whether this is the table that Istio's agent keeps in the node's netns for the kubelet's probes: it has the name
-    /// of a pod's table, and none of a pod's chains.
-    fn is_of_node(&self) -> bool {
-        let of_pod = |chain: &LiveChain| nft::is_of_pod(DataplaneMode::Ambient, &chain.name);
-        self.id.name == nft::table_name(DataplaneMode::Ambient, Table::Nat)
-            && self.uses > 0
-            && !self.chains.iter().any(of_pod)
+    /// Whether this is another table of the owner, with the name of a pod's table and none of a pod's chains.
+    fn is_namesake(&self, owned: &Owned) -> bool {
+        let Some(native) = owned.native(self.id.name).filter(|native| native.has_namesake) else { return false };
+        self.uses > 0 && !self.chains.iter().any(|chain| native.has(&chain.name))
     }
 }
 
@@ -115,11 +114,11 @@ pub(super) struct LiveRule {
 }
 
 /// Returns the id of a table that the backend uses.
-pub(super) fn table_id(backend: Backend, family: u8, name: &str) -> Option<TableId> {
+pub(super) fn table_id(backend: Backend, owned: &Owned, family: u8, name: &str) -> Option<TableId> {
     let native = backend.is_native();
     let family = TableFamily::from_number(family).filter(|f| native || *f != TableFamily::Inet)?;
     let name = match native {
-        true => nft::known_table(name)?.0,
+        true => owned.native(name)?.name,
         false => Table::ALL.into_iter().map(Table::as_str).find(|n| *n == name)?,
     };
     Some(TableId { family, name })
@@ -131,9 +130,9 @@ fn other(backend: Backend) -> Backend {
 }
 
 /// Reads an nf_tables backend's tables in the socket's netns.
-pub(super) fn observe(backend: Backend, socket: &mut Socket) -> Result<Live, Error> {
+pub(super) fn observe(backend: Backend, owned: &'static Owned, socket: &mut Socket) -> Result<Live, Error> {
     for _ in 0..ATTEMPTS {
-        if let Some(live) = attempt(socket, backend)? {
+        if let Some(live) = attempt(socket, Live::fresh(backend, owned))? {
             return Ok(live);
         }
     }
@@ -141,15 +140,16 @@ pub(super) fn observe(backend: Backend, socket: &mut Socket) -> Result<Live, Err
 }
 
 /// Returns none if the ruleset changed during the read.
-fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error> {
-    let mut reader = Reader { live: Live::fresh(backend), places: HashMap::new(), generation: None, steady: true };
+fn attempt(socket: &mut Socket, live: Live) -> Result<Option<Live>, Error> {
+    let mut reader = Reader { live, places: HashMap::new(), generation: None, steady: true };
     reader.dump(socket, "listing tables", NFT_MSG_GETTABLE, |_| (), Reader::table)?;
     if reader.live.tables.is_empty() {
         return Ok(reader.steady.then_some(reader.live));
     }
     reader.live.generation = Some(generation(socket)?);
     reader.dump(socket, "listing chains", NFT_MSG_GETCHAIN, |_| (), Reader::chain)?;
-    reader.live.tables.retain(|table| !table.is_of_node());
+    let owned = reader.live.owned;
+    reader.live.tables.retain(|table| !table.is_namesake(owned));
     reader.dump(socket, "listing rules", NFT_MSG_GETRULE, |_| (), Reader::rule)?;
     reader.sets(socket)?;
     let lower_half = reader.live.generation.map(|g| {
@@ -223,8 +223,8 @@ impl Reader {
             match attr.kind {
                 NFTA_TABLE_NAME => {
                     let name = attr.text()?;
-                    id = table_id(self.live.backend, family, name);
-                    self.live.others |= table_id(other(self.live.backend), family, name).is_some();
+                    id = table_id(self.live.backend, self.live.owned, family, name);
+                    self.live.others |= table_id(other(self.live.backend), self.live.owned, family, name).is_some();
                 }
                 NFTA_TABLE_FLAGS => flags = attr.u32_be()?,
                 NFTA_TABLE_USE => uses = attr.u32_be()?,
@@ -237,7 +237,7 @@ impl Reader {
     }
 
     fn find(&mut self, family: u8, name: &str) -> Option<&mut LiveTable> {
-        let id = table_id(self.live.backend, family, name)?;
+        let id = table_id(self.live.backend, self.live.owned, family, name)?;
         self.live.tables.iter_mut().find(|t| t.id == id)
     }
 
@@ -275,7 +275,8 @@ impl Reader {
                 _ => (),
             }
         }
-        let place = table_id(self.live.backend, family, table).and_then(|id| self.places.get(&id)?.get(chain).copied());
+        let id = table_id(self.live.backend, self.live.owned, family, table);
+        let place = id.and_then(|id| self.places.get(&id)?.get(chain).copied());
         let chain = place.and_then(|place| self.find(family, table)?.chains.get_mut(place));
         if let Some(chain) = chain {
             chain.rules.push(LiveRule { handle, body: Body::Exprs(wire::read_all(list)?) });
@@ -283,7 +284,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Replaces the names of anonymous sets by their ports. Istio's rules use no other sets.
+    /// Replaces the names of anonymous sets by their ports. Own rules use no other sets.
     fn sets(&mut self, socket: &mut Socket) -> Result<(), Error> {
         for table in &mut self.live.tables {
             let rules = table.chains.iter_mut().flat_map(|c| &mut c.rules);

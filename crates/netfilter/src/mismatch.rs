@@ -9,7 +9,7 @@ use super::image::TableId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     table: TableId,
-    /// The chain's name. A name of Istio is borrowed, to save an allocation: in a fresh netns each of Istio's chains is
+    /// The chain's name. The name of an own chain is borrowed, to save an allocation: in a fresh netns each own chain is
     /// a mismatch, and these mismatches are never printed.
     chain: Cow<'static, str>,
     kind: MismatchKind,
@@ -26,7 +26,7 @@ impl Mismatch {
 pub enum MismatchKind {
     /// The kernel skips the table.
     Dormant,
-    /// One of Istio's tables exists, although it is not desired.
+    /// An own table exists, although it is not desired.
     UnwantedTable,
     /// A chain is missing.
     NoChain,
@@ -53,11 +53,12 @@ pub enum MismatchKind {
     NoJump { to: String },
     /// Rules jump to the chain, and it redirects nothing.
     Idle,
-    /// Another program's rule makes packets skip Istio's jump.
+    /// Another program's rule makes packets skip the owner's jump.
     Bypass {
         /// 1-based position in the chain.
         place: usize,
         rule: String,
+        owner: &'static str,
     },
 }
 
@@ -84,9 +85,9 @@ impl fmt::Display for Mismatch {
             }
             MismatchKind::NoJump { to } => write!(f, "no rule of chain {chain} of {table} jumps to {to}"),
             MismatchKind::Idle => write!(f, "chain {chain} of {table} has no rule that redirects"),
-            MismatchKind::Bypass { place, rule } => write!(
+            MismatchKind::Bypass { place, rule, owner } => write!(
                 f,
-                "chain {chain} of {table} has rule {place} `{rule}` before Istio's jump: packets that match it are not redirected"
+                "chain {chain} of {table} has rule {place} `{rule}` before {owner}'s jump: packets that match it are not redirected"
             ),
         }
     }

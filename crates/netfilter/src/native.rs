@@ -1,10 +1,10 @@
-//! Encodes rules as nft 1.0.6 does with Istio's native text: `nft list ruleset` prints the same as if nft had loaded
+//! Encodes rules as nft 1.0.6 does with the native text: `nft list ruleset` prints the same as if nft had loaded
 //! [`nft::render`].
 
 use std::borrow::Cow;
 
 use ipnet::IpNet;
-use ruleset::{CtStates, DataplaneMode, Families, Family, Interface, Match, Port, RuleSet, Target, nft};
+use ruleset::{CtStates, Families, Family, Interface, Match, NativeTable, Port, RuleSet, Spelling, Target, nft};
 
 use super::Unencodable;
 use super::compat::{self, Side, compare, op, push};
@@ -12,32 +12,29 @@ use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict};
 use super::image::{Body, Chain, Hook, Image, Rule, TableFamily, TableId};
 use super::wire::nfproto;
 
-/// Encodes Istio's native tables in this family, chains in Istio's order. The tables that Istio itself creates have the
-/// family `inet`, in which a rule without an address also applies to IPv6, even if the pod has only IPv4 rules.
+/// Encodes native tables in this family, chains in the layout's order. The tables of the native text have the family
+/// `inet`, in which a rule without an address also applies to IPv6, even if the pod has only IPv4 rules.
 pub(super) fn image(rules: &RuleSet, family: TableFamily) -> Result<Image<'_>, Unencodable> {
     let mut chains = rules.merged_chains();
     let mut tables = Vec::new();
-    for (table, declared) in nft::tables(rules.mode) {
-        let id = TableId { family, name: nft::table_name(rules.mode, table) };
+    for NativeTable { table, name, chains: declared, .. } in rules.layout.tables {
+        let id = TableId { family, name };
         for chain in declared {
             let Some(members) = chains.remove(&(table, *chain)) else { continue };
-            let members = members.into_iter().map(|r| rule(r, family, rules.mode)).collect::<Result<_, _>>()?;
-            push(
-                &mut tables,
-                id,
-                Chain { name: nft::chain_name(*chain), hook: Hook::of(table, *chain), rules: members },
-            );
+            let members =
+                members.into_iter().map(|r| rule(r, family, rules.layout.spelling)).collect::<Result<_, _>>()?;
+            push(&mut tables, id, Chain { name: chain.native(), hook: Hook::of(table, *chain), rules: members });
         }
     }
     Ok(Image { tables })
 }
 
-fn rule(source: &ruleset::Rule, family: TableFamily, mode: DataplaneMode) -> Result<Rule<'_>, Unencodable> {
+fn rule(source: &ruleset::Rule, family: TableFamily, spelling: Spelling) -> Result<Rule<'_>, Unencodable> {
     // A rule in a table of one family needs no match on the family.
     let family = [Family::V4, Family::V6].into_iter().find(|f| TableFamily::from(*f) == family);
-    let mut out = Out { mode, exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family, protocol: None };
+    let mut out = Out { spelling, exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family, protocol: None };
     let mut matches: Vec<&Match> = source.matches.iter().collect();
-    matches.sort_by_key(|m| nft::rank(m, source.table, mode));
+    matches.sort_by_key(|m| nft::rank(m, source.table, spelling));
     for m in matches {
         out.add(m, source)?;
     }
@@ -47,7 +44,7 @@ fn rule(source: &ruleset::Rule, family: TableFamily, mode: DataplaneMode) -> Res
 
 /// The expressions so far, and the family and protocol that they already match: nft matches each once.
 struct Out {
-    mode: DataplaneMode,
+    spelling: Spelling,
     exprs: Vec<Expr>,
     family: Option<Family>,
     protocol: Option<u8>,
@@ -61,8 +58,8 @@ impl Out {
             Match::NotOutInterface(name) => self.interface(Meta::OutInterface, name, Op::Unequal),
             Match::Source(net) => self.address(Side::Source, *net, Op::Equal),
             Match::Destination { net, negated } => self.address(Side::Destination, *net, op(*negated)),
-            // The match of the port includes the protocol, unless Istio writes the protocol explicitly.
-            Match::Protocol(_) if !nft::spells_protocol(rule, self.mode) => (),
+            // The match of the port includes the protocol, unless the text has the protocol, too.
+            Match::Protocol(_) if !nft::spells_protocol(rule, self.spelling) => (),
             Match::Protocol(p) => self.protocol(compat::number(*p)),
             Match::DestinationPort { port, negated } => {
                 self.protocol_of(rule);
@@ -84,7 +81,7 @@ impl Out {
             }
             Match::CtState(states) => self.state(*states),
             Match::Mark { mark, mask, negated } => self.mark(Expr::Meta(Meta::Mark), *mark, *mask, op(*negated)),
-            Match::ConnMark { mark, mask } => self.mark(Expr::Ct(Ct::Mark), *mark, *mask, Op::Equal),
+            Match::ConnMark { mark, mask, negated } => self.mark(Expr::Ct(Ct::Mark), *mark, *mask, op(*negated)),
             Match::Extension(_) => (),
         }
         Ok(())
@@ -158,18 +155,25 @@ impl Out {
         self.exprs.extend([Expr::Ct(Ct::State), Expr::Mask(Value::u32(bits)), Expr::Cmp(Op::Unequal, Value::u32(0))]);
     }
 
-    /// Appends the target. A counter precedes the verdict; with TPROXY Istio puts the counter after the statements, and
-    /// a jump of ambient mode has no counter.
+    fn set_mark(&mut self, mark: u32, mask: u32) {
+        match mask {
+            u32::MAX => self.exprs.push(Expr::Load(Value::u32(mark))),
+            _ => self.exprs.extend([Expr::Meta(Meta::Mark), replace(mark, mask)]),
+        }
+        self.exprs.push(Expr::SetMeta(Meta::Mark));
+    }
+
+    /// Appends the target. A counter precedes the verdict; with TPROXY it follows the statements, and some jumps have none.
     fn target(&mut self, rule: &ruleset::Rule) {
-        let jump = |chain: &ruleset::Chain| Verdict::Jump(Cow::Borrowed(nft::chain_name(*chain)));
-        if let Target::Tproxy { port, mark } = &rule.target {
+        let jump = |chain: &ruleset::Chain| Verdict::Jump(Cow::Borrowed(chain.native()));
+        if let Target::Tproxy { port, mark, mask } = &rule.target {
             let family = if rule.families == Families::V6 { Family::V6 } else { Family::V4 };
             self.exprs.extend([Expr::Load(Value::port(*port)), Expr::Tproxy(family)]);
-            self.exprs.extend([Expr::Load(Value::u32(*mark)), Expr::SetMeta(Meta::Mark)]);
+            self.set_mark(*mark, *mask);
             self.exprs.extend([Expr::Counter, Expr::Verdict(Verdict::Accept)]);
             return;
         }
-        if nft::has_counter(rule, self.mode) {
+        if nft::has_counter(rule, self.spelling) {
             self.exprs.push(Expr::Counter);
         }
         match &rule.target {
@@ -178,14 +182,21 @@ impl Out {
             Target::Drop => self.exprs.push(Expr::Verdict(Verdict::Drop)),
             Target::Jump(chain) => self.exprs.push(Expr::Verdict(jump(chain))),
             Target::RedirectTo(port) => self.exprs.extend([Expr::Load(Value::port(*port)), Expr::Redirect]),
-            Target::SetMark(mark) => self.exprs.extend([Expr::Load(Value::u32(*mark)), Expr::SetMeta(Meta::Mark)]),
+            Target::SetMark { mark, mask } => self.set_mark(*mark, *mask),
             Target::SaveMark => self.exprs.extend([Expr::Meta(Meta::Mark), Expr::SetCt(Ct::Mark)]),
             Target::RestoreMark => self.exprs.extend([Expr::Ct(Ct::Mark), Expr::SetMeta(Meta::Mark)]),
             Target::SetConnMark { mark, mask } => {
-                let replace = Expr::MaskXor(Value::u32(!mask), Value::u32(*mark));
-                self.exprs.extend([Expr::Ct(Ct::Mark), replace, Expr::SetCt(Ct::Mark)]);
+                self.exprs.extend([Expr::Ct(Ct::Mark), replace(*mark, *mask), Expr::SetCt(Ct::Mark)]);
             }
             Target::CtZone(zone) => self.exprs.extend([Expr::Load(Value::u16(*zone)), Expr::SetCt(Ct::Zone)]),
         }
+    }
+}
+
+/// Replaces the bits of a loaded mark that are in the mask.
+fn replace(mark: u32, mask: u32) -> Expr {
+    match mark {
+        0 => Expr::Mask(Value::u32(!mask)),
+        _ => Expr::MaskXor(Value::u32(!mask), Value::u32(mark)),
     }
 }

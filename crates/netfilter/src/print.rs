@@ -80,7 +80,7 @@ impl<'a> Printer<'a> {
     fn set_mark(&self) -> String {
         match (self.tproxy, self.loaded) {
             (_, Some(Expr::Ct(Ct::Mark))) => self.copied_mark("--restore-mark", |bits| (u32::MAX, bits)),
-            (Some(port), Some(Expr::Load(mark))) => tproxy(port, Some((native(*mark), u32::MAX))),
+            (Some(port), _) if let Some(bits) = self.replaced_bits(Meta::Mark) => tproxy(port, Some(bits)),
             _ => self.replaced_mark("MARK", Meta::Mark),
         }
     }
@@ -94,17 +94,21 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Formats the target that sets a mark to a constant, or to its old value with some bits changed; `own` loads the
+    /// Returns mark and mask if a mark is set to a constant, or to its old value with some bits changed; `own` loads the
     /// old value. iptables stores `(own & !mask) ^ mark`.
-    fn replaced_mark(&self, target: &str, own: impl Into<Expr>) -> String {
-        let bits = match self.loaded {
+    fn replaced_bits(&self, own: impl Into<Expr>) -> Option<(u32, u32)> {
+        match self.loaded {
             Some(Expr::Load(mark)) => Some((native(*mark), u32::MAX)),
             Some(loaded) if *loaded == own.into() => {
                 Some((self.xor.map_or(0, native), !self.mask.map_or(u32::MAX, native)))
             }
             _ => None,
-        };
-        match bits {
+        }
+    }
+
+    /// Formats the target that sets a mark to a constant, or to its old value with some bits changed.
+    fn replaced_mark(&self, target: &str, own: impl Into<Expr>) -> String {
+        match self.replaced_bits(own) {
             Some((mark, mask)) => format!("-j {target} --set-xmark {mark:#x}/{mask:#x}"),
             None => format!("-j {target} [...]"),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ruleset::{Family, nft};
+use ruleset::{Family, Owned};
 
 use super::image::{Body, TableFamily};
 use super::live::{Live, LiveChain, LiveRule, LiveTable, names_family};
@@ -22,7 +22,7 @@ impl Live {
         };
         let mut text = String::new();
         for table in self.tables.iter().filter(|table| table.id.family != other && !table.dormant) {
-            let _ = writeln!(text, "*{}", iptables_name(table));
+            let _ = writeln!(text, "*{}", iptables_name(table, self.owned));
             for chain in &table.chains {
                 let _ = writeln!(text, ":{} {} [0:0]", chain_name(chain), policy(chain));
             }
@@ -37,8 +37,8 @@ impl Live {
     }
 }
 
-fn iptables_name(table: &LiveTable) -> &'static str {
-    nft::known_table(table.id.name).map_or(table.id.name, |(_, table)| table.as_str())
+fn iptables_name(table: &LiveTable, owned: &Owned) -> &'static str {
+    owned.native(table.id.name).map_or(table.id.name, |native| native.table.as_str())
 }
 
 fn chain_name(chain: &LiveChain) -> &str {

@@ -4,6 +4,7 @@
 
 use netlink::{self, Protocol, Socket};
 use nix::errno::Errno;
+use ruleset::Owned;
 
 use super::batch::Change;
 use super::expr::Expr;
@@ -13,13 +14,14 @@ use super::{Action, Backend, Error, Live, Outcome, Plan, encode, legacy, live};
 #[derive(Debug)]
 pub struct Session {
     backend: Backend,
+    owned: &'static Owned,
     socket: Option<Socket>,
 }
 
 impl Session {
     /// Creates a session; it belongs to the netns in which it is first used.
-    pub fn new(backend: Backend) -> Self {
-        Self { backend, socket: None }
+    pub fn new(backend: Backend, owned: &'static Owned) -> Self {
+        Self { backend, owned, socket: None }
     }
 
     pub fn backend(&self) -> Backend {
@@ -30,9 +32,9 @@ impl Session {
     pub fn observe(&mut self) -> Result<Live, Error> {
         match self.backend {
             Backend::IptablesNft | Backend::NativeNft | Backend::NativeFallback => {
-                live::observe(self.backend, self.socket()?)
+                live::observe(self.backend, self.owned, self.socket()?)
             }
-            Backend::IptablesLegacy => legacy::observe(),
+            Backend::IptablesLegacy => legacy::observe(self.owned),
         }
     }
 

@@ -72,18 +72,19 @@ pub(super) fn ct_state(states: CtStates) -> Expr {
 }
 
 /// `xt_connmark_mtinfo1`
-pub(super) fn connmark(mark: u32, mask: u32) -> Expr {
+pub(super) fn connmark(mark: u32, mask: u32, negated: bool) -> Expr {
     let mut bytes = [0; 16];
     put(&mut bytes, 0, &mark.to_ne_bytes());
     put(&mut bytes, 4, &mask.to_ne_bytes());
+    put(&mut bytes, 8, &[u8::from(negated)]);
     Expr::Match(xt("connmark", 1, &bytes))
 }
 
 /// `xt_mark_tginfo2`
-pub(super) fn set_mark(mark: u32) -> Expr {
+pub(super) fn set_mark(mark: u32, mask: u32) -> Expr {
     let mut bytes = [0; 8];
     put(&mut bytes, 0, &mark.to_ne_bytes());
-    put(&mut bytes, 4, &u32::MAX.to_ne_bytes());
+    put(&mut bytes, 4, &mask.to_ne_bytes());
     Expr::Target(xt("MARK", 2, &bytes))
 }
 
@@ -113,9 +114,9 @@ fn connmark_target(mark: u32, mask: u32, mode: u8) -> Expr {
 }
 
 /// `xt_tproxy_target_info_v1`
-pub(super) fn tproxy(port: Port, mark: u32) -> Expr {
+pub(super) fn tproxy(port: Port, mark: u32, mask: u32) -> Expr {
     let mut bytes = [0; 32];
-    put(&mut bytes, 0, &u32::MAX.to_ne_bytes());
+    put(&mut bytes, 0, &mask.to_ne_bytes());
     put(&mut bytes, 4, &mark.to_ne_bytes());
     put(&mut bytes, 24, &port.0.to_be_bytes());
     Expr::Target(xt("TPROXY", 1, &bytes))

@@ -20,7 +20,7 @@ use std::net::Ipv6Addr;
 
 use contract::IptablesBinary;
 use netfilter::{self, Backend, Difference, Live, Mismatch, Plan, Session};
-use ruleset::Desired;
+use ruleset::{Desired, Owned};
 
 use crate::netns;
 use crate::netns::routes::{self, Entry};
@@ -37,6 +37,8 @@ pub struct Options {
     /// The operator's choice of iptables implementation.
     pub forced: Option<IptablesBinary>,
     pub on_difference: OnDifference,
+    /// The rules that are to be compared and changed, whatever the desired ones are.
+    pub owned: &'static Owned,
 }
 
 impl Options {
@@ -46,7 +48,7 @@ impl Options {
     }
 }
 
-/// The reaction to Istio's rules in a netns that differ from the desired ones.
+/// The reaction to own rules in a netns that differ from the desired ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDifference {
     /// Correct the differences.
@@ -89,7 +91,7 @@ pub enum Deviation {
     Unwanted(Entry),
     /// The routing rule of TPROXY exists, but nothing assigns inbound packets to the proxy.
     NoTproxy(Entry),
-    /// Another backend also holds rules of Istio.
+    /// Another backend also holds own rules.
     Former(Backend),
 }
 
@@ -229,7 +231,7 @@ impl View {
             Err(error) => error,
         };
         for backend in fallbacks(&failure, presumed, options)? {
-            match convergence.run(&mut Observation::new(backend)) {
+            match convergence.run(&mut Observation::new(backend, options.owned)) {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) => failure = Error::Unsupported(backend),
                 Err(error) if error.is_backend_specific() => failure = error,
@@ -268,7 +270,7 @@ impl Convergence<'_> {
     fn run(&mut self, observed: &mut Observation) -> Result<Option<Outcome>, Error> {
         let Some((mut outcome, former)) = retry_on_contention(|| self.attempt(observed))? else { return Ok(None) };
         // Rules of other backends are removed last, so that traffic is redirected at all times.
-        former.into_iter().try_for_each(|backend| remove(self.desired, backend))?;
+        former.into_iter().try_for_each(|backend| remove(self.desired, backend, self.options.owned))?;
         // The ADD of a new netns does not wait for a look at routes of an earlier mode. They stay where another program has removed the
         // rules that they belong to, until the next call that reconciles.
         if self.options.on_difference == OnDifference::Reconcile && outcome.change != Change::Added {
@@ -283,7 +285,7 @@ impl Convergence<'_> {
     fn run_earlier_fallback(&mut self, found: Vec<Deviation>) -> Result<Outcome, Error> {
         match found[..] {
             [Deviation::NoRules, Deviation::Former(backend), ..] if !self.options.is_chosen() => {
-                self.run(&mut Observation::new(backend))?.ok_or(Error::Unsupported(backend))
+                self.run(&mut Observation::new(backend, self.options.owned))?.ok_or(Error::Unsupported(backend))
             }
             _ => Err(Error::Differs(found)),
         }

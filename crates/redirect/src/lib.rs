@@ -10,6 +10,7 @@ mod cidr;
 mod desired;
 mod interfaces;
 pub mod iptables;
+pub mod istio;
 pub mod origin;
 mod owner;
 mod pod;

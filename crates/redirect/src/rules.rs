@@ -11,7 +11,8 @@ mod outbound;
 mod parts;
 mod tproxy;
 
-use ruleset::{DataplaneMode, RuleSet};
+use crate::istio;
+use ruleset::RuleSet;
 
 use crate::{DnsCapture, InterceptionMode, Redirect};
 
@@ -47,7 +48,7 @@ pub fn build(redirect: &Redirect, ipv6: bool) -> RuleSet {
     if tproxy {
         rules.extend(tproxy::marks(redirect));
     }
-    RuleSet { ipv6, mode: DataplaneMode::Sidecar, rules }
+    RuleSet { ipv6, layout: &istio::SIDECAR, rules }
 }
 
 #[cfg(test)]
@@ -58,7 +59,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use ipnet::IpNet;
-    use ruleset::{Chain, Families, Match, Port, Rule, Table, Target};
+    use ruleset::{Families, Match, Port, Rule, Table, Target};
 
     use super::parts::DNS_PORT;
     use super::*;
@@ -112,9 +113,8 @@ mod tests {
     fn dns_jumps_exist_in_the_families_that_have_a_resolver() {
         let (four, six) = (Ipv4Addr::new(10, 0, 0, 10), Ipv6Addr::LOCALHOST);
         let jumps = |redirect: &Redirect| {
-            let jump = |r: &&Rule| {
-                r.matches.is_empty() && (r.table, r.jumps_to()) == (Table::Nat, Some(Chain::IstioOutputDns))
-            };
+            let jump =
+                |r: &&Rule| r.matches.is_empty() && (r.table, r.jumps_to()) == (Table::Nat, Some(istio::OUTPUT_DNS));
             rules(redirect).iter().filter(jump).map(|r| r.families).collect::<Vec<_>>()
         };
         assert_eq!(jumps(&resolvers(&[four], &[])), [Families::V4]);
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn no_included_group_spares_everyone() {
         let redirect = Redirect { owner_groups: OwnerGroups::Only(Vec::new()), ..base() };
-        assert_eq!(count(&redirect, |r| *r == Rule::new(Table::Nat, Chain::IstioOutput, [], Target::Return)), 1);
+        assert_eq!(count(&redirect, |r| *r == Rule::new(Table::Nat, istio::OUTPUT, [], Target::Return)), 1);
         assert_eq!(count(&base(), |r| r.matches.is_empty() && r.target == Target::Return), 0);
     }
 

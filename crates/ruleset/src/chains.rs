@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{At, Chain, Family, Rule, RuleSet, Table};
+use crate::{At, Chain, Family, Layout, Rule, RuleSet, Table};
 
 /// The chains that contain rules or are jumped to, with their rules from first to last.
 ///
@@ -13,6 +13,10 @@ use crate::{At, Chain, Family, Rule, RuleSet, Table};
 pub type Chains<'a> = BTreeMap<(Table, Chain), Vec<&'a Rule>>;
 
 impl RuleSet {
+    pub fn empty(layout: &'static Layout) -> Self {
+        Self { ipv6: false, layout, rules: Vec::new() }
+    }
+
     /// The same rules for a netns with or without IPv6.
     pub fn covering(&self, ipv6: bool) -> Self {
         Self { ipv6, ..self.clone() }
@@ -67,12 +71,12 @@ impl At {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataplaneMode, Families, Interface, Match, Target};
+    use crate::{Families, Interface, Match, Target, sample};
 
     fn rule(name: &str, at: At, families: Families) -> Rule {
         let nic = Interface::new(name).unwrap();
         let matches = vec![Match::InInterface(nic)];
-        Rule { table: Table::Nat, chain: Chain::Prerouting, at, families, matches, target: Target::Return }
+        Rule { table: Table::Nat, chain: Chain::PREROUTING, at, families, matches, target: Target::Return }
     }
 
     fn names(rules: &[&Rule]) -> Vec<String> {
@@ -92,8 +96,8 @@ mod tests {
             rule("d", At::Place(2), Families::Both),
             rule("e", At::Place(9), Families::Both),
         ];
-        let set = RuleSet { ipv6: false, mode: DataplaneMode::Sidecar, rules };
-        assert_eq!(names(&set.chains(Family::V4)[&(Table::Nat, Chain::Prerouting)]), ["b", "d", "a", "c", "e"]);
+        let set = RuleSet { ipv6: false, layout: &sample::LAYOUT, rules };
+        assert_eq!(names(&set.chains(Family::V4)[&(Table::Nat, Chain::PREROUTING)]), ["b", "d", "a", "c", "e"]);
     }
 
     #[test]
@@ -103,8 +107,8 @@ mod tests {
             rule("six", At::End, Families::V6),
             rule("both", At::End, Families::Both),
         ];
-        let mut set = RuleSet { ipv6: true, mode: DataplaneMode::Sidecar, rules };
-        let key = (Table::Nat, Chain::Prerouting);
+        let mut set = RuleSet { ipv6: true, layout: &sample::LAYOUT, rules };
+        let key = (Table::Nat, Chain::PREROUTING);
         assert_eq!(names(&set.chains(Family::V4)[&key]), ["four", "both"]);
         assert_eq!(names(&set.chains(Family::V6)[&key]), ["six", "both"]);
         assert_eq!(names(&set.merged_chains()[&key]), ["four", "six", "both"]);
@@ -120,15 +124,15 @@ mod tests {
             rule("four", At::Place(1), Families::V4),
             rule("six", At::Place(1), Families::V6),
         ];
-        let set = RuleSet { ipv6: true, mode: DataplaneMode::Sidecar, rules };
-        assert_eq!(names(&set.merged_chains()[&(Table::Nat, Chain::Prerouting)]), ["six", "four", "old"]);
+        let set = RuleSet { ipv6: true, layout: &sample::LAYOUT, rules };
+        assert_eq!(names(&set.merged_chains()[&(Table::Nat, Chain::PREROUTING)]), ["six", "four", "old"]);
     }
 
     #[test]
     fn a_chain_that_is_only_jumped_to_exists() {
         let mut jump = rule("a", At::End, Families::Both);
-        jump.target = Target::Jump(Chain::IstioInbound);
-        let set = RuleSet { ipv6: false, mode: DataplaneMode::Sidecar, rules: vec![jump] };
-        assert_eq!(set.chains(Family::V4)[&(Table::Nat, Chain::IstioInbound)], Vec::<&Rule>::new());
+        jump.target = Target::Jump(sample::OURS);
+        let set = RuleSet { ipv6: false, layout: &sample::LAYOUT, rules: vec![jump] };
+        assert_eq!(set.chains(Family::V4)[&(Table::Nat, sample::OURS)], Vec::<&Rule>::new());
     }
 }

@@ -4,6 +4,7 @@
 //! programmed here. Order and text are exactly Istio's.
 
 mod addresses;
+mod chain;
 mod chains;
 mod desired;
 mod interface;
@@ -13,12 +14,15 @@ mod port;
 mod probe;
 pub mod restore;
 mod rule;
+#[cfg(test)]
+mod sample;
 
 pub use addresses::{fmt_addr, fmt_net};
+pub use chain::{Chain, Hook, Layout, NativeTable, OwnChain, Owned, ProtocolText, Spelling, Table};
 pub use chains::Chains;
 pub use desired::{Desired, DesiredRoutes, DesiredRules, Ipv6, MarkRoute, Routes};
 pub use interface::Interface;
 pub use owner::Owner;
 pub use port::Port;
 pub use probe::Probe;
-pub use rule::{At, Chain, CtStates, DataplaneMode, Families, Family, Match, Proto, Rule, RuleSet, Table, Target};
+pub use rule::{At, CtStates, Families, Family, Match, Proto, Rule, RuleSet, Target};

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use ipnet::IpNet;
 
-use crate::{At, Chain, CtStates, DataplaneMode, Family, Match, Proto, Rule, RuleSet, Table, Target};
+use crate::{At, Chain, CtStates, Family, Match, Proto, Rule, RuleSet, Spelling, Table, Target};
 use crate::{Port, fmt_addr, fmt_net};
 
 /// Istio's order of tables.
@@ -28,7 +28,7 @@ pub fn render(rules: &RuleSet, family: Family) -> String {
             let _ = writeln!(text, "-N {}", chain.as_str());
         }
         for rule in of_table {
-            let _ = writeln!(text, "{}", istio_form(rule, family, rules.mode));
+            let _ = writeln!(text, "{}", written_form(rule, family, rules.layout.spelling));
         }
         text.push_str("COMMIT\n");
     }
@@ -45,8 +45,8 @@ pub fn dry_run(rules: &RuleSet) -> String {
 }
 
 /// Formats a rule for `iptables-restore` as Istio does.
-pub fn istio_form(rule: &Rule, family: Family, mode: DataplaneMode) -> String {
-    line(rule, family, Style::Istio(mode))
+pub fn written_form(rule: &Rule, family: Family, spelling: Spelling) -> String {
+    line(rule, family, Style::Written(spelling))
 }
 
 /// Formats a rule as `iptables-save` (`ip6tables-save`) of either backend prints it, always as an append. For a
@@ -70,7 +70,7 @@ fn new_chains(rules: &[&Rule]) -> Vec<Chain> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
     /// Istio's text: matches in the rule's order, numbers as given.
-    Istio(DataplaneMode),
+    Written(Spelling),
     /// The text of a save: matches in iptables' fixed order, with explicit defaults.
     Save,
 }
@@ -78,7 +78,7 @@ enum Style {
 fn line(rule: &Rule, family: Family, style: Style) -> String {
     let chain = rule.chain.as_str();
     let mut words = vec![match rule.at {
-        At::Place(place) if matches!(style, Style::Istio(_)) => format!("-I {chain} {place}"),
+        At::Place(place) if matches!(style, Style::Written(_)) => format!("-I {chain} {place}"),
         _ => format!("-A {chain}"),
     }];
     let mut matches: Vec<&Match> = rule.matches.iter().collect();
@@ -86,11 +86,11 @@ fn line(rule: &Rule, family: Family, style: Style) -> String {
         matches.sort_by_key(|m| save_rank(m));
     }
     words.extend(matches.iter().filter_map(|m| match style {
-        Style::Istio(mode) => Some(istio_match(m, mode)),
+        Style::Written(spelling) => Some(written_match(m, spelling)),
         Style::Save => save_match(m, rule),
     }));
     words.push(match style {
-        Style::Istio(mode) => istio_target(rule, family, mode),
+        Style::Written(spelling) => written_target(rule, family, spelling),
         Style::Save => save_target(&rule.target, family),
     });
     words.join(" ")
@@ -107,11 +107,11 @@ fn masked(mark: String, mask: u32) -> String {
 
 /// Formats a match as Istio does. In ambient mode an address that must match has no prefix length, and a mark with a
 /// mask is hexadecimal.
-fn istio_match(m: &Match, mode: DataplaneMode) -> String {
+fn written_match(m: &Match, spelling: Spelling) -> String {
     let decimal = |mark: &u32, mask: &u32| if *mask == u32::MAX { mark.to_string() } else { format!("{mark:#x}") };
     match m {
-        Match::Source(net) if mode == DataplaneMode::Ambient && is_host(net) => format!("-s {}", fmt_addr(net.addr())),
-        Match::Destination { net, negated: false } if mode == DataplaneMode::Ambient && is_host(net) => {
+        Match::Source(net) if spelling == Spelling::Ambient && is_host(net) => format!("-s {}", fmt_addr(net.addr())),
+        Match::Destination { net, negated: false } if spelling == Spelling::Ambient && is_host(net) => {
             format!("-d {}", fmt_addr(net.addr()))
         }
         Match::InInterface(nic) => format!("-i {nic}"),
@@ -133,7 +133,9 @@ fn istio_match(m: &Match, mode: DataplaneMode) -> String {
         Match::Mark { mark, mask, negated } => {
             format!("-m mark {}--mark {}", not(*negated), masked(decimal(mark, mask), *mask))
         }
-        Match::ConnMark { mark, mask } => format!("-m connmark --mark {}", masked(decimal(mark, mask), *mask)),
+        Match::ConnMark { mark, mask, negated } => {
+            format!("-m connmark {}--mark {}", not(*negated), masked(decimal(mark, mask), *mask))
+        }
         Match::Extension(proto) => format!("-m {}", proto.as_str()),
     }
 }
@@ -157,33 +159,35 @@ fn save_rank(m: &Match) -> u8 {
 
 /// Formats a match as a save does; returns none if nothing is printed, as for a range of all addresses.
 fn save_match(m: &Match, rule: &Rule) -> Option<String> {
-    let istio_match = |m: &Match| istio_match(m, DataplaneMode::Sidecar);
+    let written = |m: &Match| written_match(m, Spelling::Sidecar);
     Some(match m {
         Match::Source(net) | Match::Destination { net, negated: false } if net.prefix_len() == 0 => return None,
-        Match::Source(net) => istio_match(&Match::Source(net.trunc())),
-        Match::Destination { net, negated } => istio_match(&Match::Destination { net: net.trunc(), negated: *negated }),
+        Match::Source(net) => written(&Match::Source(net.trunc())),
+        Match::Destination { net, negated } => written(&Match::Destination { net: net.trunc(), negated: *negated }),
         Match::DestinationPort { .. } | Match::SourcePort(_) => {
-            format!("-m {} {}", rule.protocol().map_or("tcp", Proto::as_str), istio_match(m))
+            format!("-m {} {}", rule.protocol().map_or("tcp", Proto::as_str), written(m))
         }
         Match::Mark { mark, mask, negated } => {
             format!("-m mark {}--mark {}", not(*negated), masked(format!("{mark:#x}"), *mask))
         }
-        Match::ConnMark { mark, mask } => format!("-m connmark --mark {}", masked(format!("{mark:#x}"), *mask)),
+        Match::ConnMark { mark, mask, negated } => {
+            format!("-m connmark {}--mark {}", not(*negated), masked(format!("{mark:#x}"), *mask))
+        }
         // The extension is printed with the match of the port.
         Match::Extension(_) if rule.has_port() => return None,
-        _ => istio_match(m),
+        _ => written(m),
     })
 }
 
 /// Formats the targets for which Istio's text is not that of a save.
-fn istio_target(rule: &Rule, family: Family, mode: DataplaneMode) -> String {
+fn written_target(rule: &Rule, family: Family, spelling: Spelling) -> String {
     match &rule.target {
         // Istio redirects UDP only for DNS, and abbreviates the option there.
         Target::RedirectTo(port) if rule.protocol() == Some(Proto::Udp) => format!("-j REDIRECT --to-port {port}"),
-        Target::Tproxy { port, mark } => format!("-j TPROXY --tproxy-mark {mark}/0xffffffff --on-port {port}"),
-        Target::SetMark(mark) => format!("-j MARK --set-mark {mark}"),
+        Target::Tproxy { port, mark, mask } => format!("-j TPROXY --tproxy-mark {mark}/{mask:#x} --on-port {port}"),
+        Target::SetMark { mark, mask: u32::MAX } => format!("-j MARK --set-mark {mark}"),
         Target::SaveMark => "-j CONNMARK --save-mark".to_owned(),
-        Target::RestoreMark if mode == DataplaneMode::Sidecar => "-j CONNMARK --restore-mark".to_owned(),
+        Target::RestoreMark if spelling == Spelling::Sidecar => "-j CONNMARK --restore-mark".to_owned(),
         target => save_target(target, family),
     }
 }
@@ -195,10 +199,10 @@ fn save_target(target: &Target, family: Family) -> String {
     };
     match target {
         Target::RedirectTo(port) => format!("-j REDIRECT --to-ports {port}"),
-        Target::Tproxy { port, mark } => {
-            format!("-j TPROXY --on-port {port} --on-ip {any} --tproxy-mark {mark:#x}/0xffffffff")
+        Target::Tproxy { port, mark, mask } => {
+            format!("-j TPROXY --on-port {port} --on-ip {any} --tproxy-mark {mark:#x}/{mask:#x}")
         }
-        Target::SetMark(mark) => format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
+        Target::SetMark { mark, mask } => format!("-j MARK --set-xmark {mark:#x}/{mask:#x}"),
         Target::SaveMark => "-j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff".to_owned(),
         Target::RestoreMark => "-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff".to_owned(),
         Target::SetConnMark { mark, mask } => format!("-j CONNMARK --set-xmark {mark:#x}/{mask:#x}"),
@@ -213,22 +217,39 @@ fn save_target(target: &Target, family: Family) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample;
 
     #[test]
     fn a_range_of_everything_is_not_printed_by_save() {
-        let rule =
-            |net: &str| Rule::new(Table::Nat, Chain::IstioOutput, [Match::to(net.parse().unwrap())], Target::Return);
-        assert_eq!(save_form(&rule("0.0.0.0/0"), Family::V4), "-A ISTIO_OUTPUT -j RETURN");
-        assert_eq!(save_form(&rule("::/0"), Family::V6), "-A ISTIO_OUTPUT -j RETURN");
-        assert_eq!(save_form(&rule("10.1.2.3/8"), Family::V4), "-A ISTIO_OUTPUT -d 10.0.0.0/8 -j RETURN");
+        let rule = |net: &str| Rule::new(Table::Nat, sample::OURS, [Match::to(net.parse().unwrap())], Target::Return);
+        assert_eq!(save_form(&rule("0.0.0.0/0"), Family::V4), "-A OURS -j RETURN");
+        assert_eq!(save_form(&rule("::/0"), Family::V6), "-A OURS -j RETURN");
+        assert_eq!(save_form(&rule("10.1.2.3/8"), Family::V4), "-A OURS -d 10.0.0.0/8 -j RETURN");
     }
 
     #[test]
     fn a_dry_run_reads_ipv6_after_only_where_the_pod_has_it() {
-        let rules = vec![Rule::new(Table::Nat, Chain::IstioOutput, [], Target::Return)];
-        let after = |ipv6| dry_run(&RuleSet { ipv6, rules: rules.clone(), ..RuleSet::default() });
+        let rules = vec![Rule::new(Table::Nat, sample::OURS, [], Target::Return)];
+        let after = |ipv6| dry_run(&RuleSet { ipv6, rules: rules.clone(), layout: &sample::LAYOUT });
         assert!(after(false).ends_with("COMMIT\niptables-save\n"));
         assert!(after(true).ends_with("COMMIT\niptables-save\nip6tables-save\n"));
         assert!(after(false).starts_with("iptables-save\nip6tables-save\n* nat\n"));
+    }
+
+    #[test]
+    fn a_mark_with_a_mask_is_written_with_it() {
+        let (mark, mask) = (0x111, 0xfff);
+        let forms = |matches: &[Match], target: Target| {
+            let rule = Rule::new(Table::Mangle, Chain::OUTPUT, matches, target);
+            [save_form(&rule, Family::V4), written_form(&rule, Family::V4, Spelling::Sidecar)]
+        };
+        let same = |text: &str| [text.to_owned(), text.to_owned()];
+        let set = Target::SetMark { mark, mask };
+        assert_eq!(forms(&[], set), same("-A OUTPUT -j MARK --set-xmark 0x111/0xfff"));
+        let other = [Match::ConnMark { mark, mask, negated: true }];
+        assert_eq!(forms(&other, Target::Return), same("-A OUTPUT -m connmark ! --mark 0x111/0xfff -j RETURN"));
+        let [save, written] = forms(&[], Target::Tproxy { port: Port(1), mark, mask });
+        assert_eq!(save, "-A OUTPUT -j TPROXY --on-port 1 --on-ip 0.0.0.0 --tproxy-mark 0x111/0xfff");
+        assert_eq!(written, "-A OUTPUT -j TPROXY --tproxy-mark 273/0xfff --on-port 1");
     }
 }

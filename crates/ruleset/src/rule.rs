@@ -2,32 +2,17 @@
 
 use ipnet::IpNet;
 
-use crate::{Interface, Owner, Port};
-
-/// Istio's data plane that rules redirect to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DataplaneMode {
-    /// The sidecar in the pod.
-    #[default]
-    Sidecar,
-    /// The node's ztunnel.
-    Ambient,
-}
-
-impl DataplaneMode {
-    pub const ALL: [Self; 2] = [Self::Sidecar, Self::Ambient];
-}
+use crate::{Chain, Interface, Layout, Owner, Port, Table};
 
 /// The rules of one pod in order of application.
 ///
 /// One list covers both families and all tables; each codec selects its part. Without `ipv6`, a rule of
 /// [`Families::Both`] is an IPv4 rule, and one of [`Families::V6`] is omitted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSet {
     /// Whether the pod has IPv6.
     pub ipv6: bool,
-    /// The data plane, which determines the names of native tables and details of Istio's texts.
-    pub mode: DataplaneMode,
+    pub layout: &'static Layout,
     /// Rules in order of application. The position of an insert refers to the chain as the preceding rules of this list
     /// left it.
     pub rules: Vec<Rule>,
@@ -118,63 +103,6 @@ impl Families {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Table {
-    Mangle,
-    Nat,
-    Raw,
-}
-
-impl Table {
-    pub const ALL: [Self; 3] = [Self::Mangle, Self::Nat, Self::Raw];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mangle => "mangle",
-            Self::Nat => "nat",
-            Self::Raw => "raw",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Chain {
-    Prerouting,
-    Output,
-    IstioInbound,
-    IstioRedirect,
-    IstioInRedirect,
-    IstioOutput,
-    IstioOutputDns,
-    IstioDivert,
-    IstioTproxy,
-    IstioDrop,
-    IstioPrert,
-}
-
-impl Chain {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Prerouting => "PREROUTING",
-            Self::Output => "OUTPUT",
-            Self::IstioInbound => "ISTIO_INBOUND",
-            Self::IstioRedirect => "ISTIO_REDIRECT",
-            Self::IstioInRedirect => "ISTIO_IN_REDIRECT",
-            Self::IstioOutput => "ISTIO_OUTPUT",
-            Self::IstioOutputDns => "ISTIO_OUTPUT_DNS",
-            Self::IstioDivert => "ISTIO_DIVERT",
-            Self::IstioTproxy => "ISTIO_TPROXY",
-            Self::IstioDrop => "ISTIO_DROP",
-            Self::IstioPrert => "ISTIO_PRERT",
-        }
-    }
-
-    /// Whether the kernel provides the chain, which other programs' rules may share.
-    pub fn is_builtin(self) -> bool {
-        matches!(self, Self::Prerouting | Self::Output)
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Proto {
     Tcp,
@@ -229,7 +157,7 @@ pub enum Match {
     /// `-m mark`; bits outside of the mask are ignored
     Mark { mark: u32, mask: u32, negated: bool },
     /// `-m connmark`; bits outside of the mask are ignored
-    ConnMark { mark: u32, mask: u32 },
+    ConnMark { mark: u32, mask: u32, negated: bool },
     /// `-m tcp` or `-m udp` where Istio writes it; matches any port unless the rule matches one
     Extension(Proto),
 }
@@ -266,12 +194,17 @@ pub enum Target {
     Jump(Chain),
     /// NAT to this port of this host.
     RedirectTo(Port),
-    /// Sends to the transparent listener on this port and sets the mark.
+    /// Sends to the transparent listener on this port, and replaces the bits of the packet's mark that are in the mask.
     Tproxy {
         port: Port,
         mark: u32,
+        mask: u32,
     },
-    SetMark(u32),
+    /// Replaces the bits of the packet's mark that are in the mask.
+    SetMark {
+        mark: u32,
+        mask: u32,
+    },
     /// Saves the packet's mark in its connection.
     SaveMark,
     /// Sets the packet's mark to its connection's.

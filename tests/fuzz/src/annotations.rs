@@ -9,6 +9,7 @@ use istio_cni::netfilter::{self, Backend, Live};
 use istio_cni::pod::{PodFacts, ProxyContainer};
 use istio_cni::redirect::annotations::{Interception, from_pod};
 use istio_cni::rules;
+use redirect::istio;
 use ruleset::{Family, restore};
 
 const KEYS: [&str; 16] = [
@@ -61,6 +62,6 @@ pub fn property(input: &[u8]) {
         }
     }
     for backend in [Backend::IptablesNft, Backend::NativeNft] {
-        drop(netfilter::diff(&rules, &Live::fresh(backend)).map(|plan| plan.messages()));
+        drop(netfilter::diff(&rules, &Live::fresh(backend, &istio::OWNED)).map(|plan| plan.messages()));
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use istio_cni::converge;
+use istio_cni::redirect::istio;
 use istio_cni::trace::{Connection, Direction, Ruleset, Verdict, trace};
 use ruleset::{Family, Proto};
 
@@ -11,7 +12,7 @@ use super::topology::Topology;
 
 /// Returns the rules of a family as the kernel holds them.
 pub(super) fn rulesets(topology: &Topology, family: Family) -> Vec<Ruleset> {
-    let saved = topology.pod.inside(|| converge::saved(family)).unwrap();
+    let saved = topology.pod.inside(|| converge::saved(family, &istio::OWNED)).unwrap();
     let parse = |(backend, text): &(_, String)| {
         Ruleset::parse(text).unwrap_or_else(|error| panic!("{backend:?}: {error}\n{text}"))
     };

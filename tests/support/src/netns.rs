@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use istio_cni::contract::IptablesBinary;
+use istio_cni::redirect::istio;
 use ruleset::Family;
 
 use crate::tier;
@@ -128,7 +129,12 @@ impl Drop for Users {
 /// Options for `converge` that select a backend.
 pub fn by(backend: Backend) -> Options {
     let forced = (backend == Backend::IptablesLegacy).then_some(IptablesBinary::Legacy);
-    Options { native_nftables: backend == Backend::NativeNft, forced, on_difference: OnDifference::Refuse }
+    Options {
+        native_nftables: backend == Backend::NativeNft,
+        forced,
+        on_difference: OnDifference::Refuse,
+        owned: &istio::OWNED,
+    }
 }
 
 /// The name in `KERNEL_LACKS` for the kernel module with which nf_tables runs iptables' extensions.

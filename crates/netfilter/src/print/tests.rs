@@ -1,6 +1,11 @@
 //! Tests of how rules of other programs are printed.
 
+use redirect::istio;
+use ruleset::{Chain, Match, Rule, RuleSet, Table, Target};
+
 use super::*;
+use crate::image::TableFamily;
+use crate::{compat, native};
 
 fn text(exprs: &[Expr]) -> String {
     rule("X", exprs).trim_start_matches("-A X ").to_owned()
@@ -70,5 +75,32 @@ fn marks_of_packets_and_connections_are_matched_alike() {
     for name in ["mark", "connmark"] {
         let xt = Xt { name: name.into(), revision: 1, bytes: bytes.into() };
         assert_eq!(text(&[Expr::Match(xt)]), format!("-m {name} ! --mark 0x4000/0x4000"));
+    }
+}
+
+#[test]
+fn both_encoders_compare_and_replace_bits_of_marks() {
+    let (mark, mask) = (0x111, 0xfff);
+    for (matches, target, expected) in [
+        (vec![], Target::SetMark { mark, mask }, "-j MARK --set-xmark 0x111/0xfff"),
+        (vec![], Target::SetMark { mark: 0, mask }, "-j MARK --set-xmark 0x0/0xfff"),
+        (vec![], Target::SetMark { mark, mask: u32::MAX }, "-j MARK --set-xmark 0x111/0xffffffff"),
+        (vec![], Target::SetConnMark { mark, mask }, "-j CONNMARK --set-xmark 0x111/0xfff"),
+        (
+            vec![Match::tcp()],
+            Target::Tproxy { port: Port(15006), mark, mask },
+            "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x111/0xfff",
+        ),
+        (
+            vec![Match::ConnMark { mark, mask, negated: true }],
+            Target::Return,
+            "-m connmark ! --mark 0x111/0xfff -j RETURN",
+        ),
+    ] {
+        let rules = vec![Rule::new(Table::Mangle, Chain::OUTPUT, matches, target)];
+        let set = RuleSet { rules, ..RuleSet::empty(&istio::SIDECAR) };
+        for image in [compat::image(&set), native::image(&set, TableFamily::Inet)] {
+            assert_eq!(text(image.unwrap().tables[0].chains[0].rules[0].body.exprs()), expected);
+        }
     }
 }

@@ -84,7 +84,7 @@ fn an_unknown_expression_is_kept_and_equals_none_of_ours() {
     let mut w = Writer::default();
     w.nested(NFTA_LIST_ELEM, |w| {
         w.text(NFTA_EXPR_NAME, "cmp");
-        // Istio's rules use only register 1, so a comparison of register 2 is an unknown expression.
+        // Our rules use only register 1, so a comparison of register 2 is an unknown expression.
         w.nested(NFTA_EXPR_DATA, |w| {
             numbers(w, &[(NFTA_CMP_SREG, 2), (NFTA_CMP_OP, 0)]);
             constant(w, NFTA_CMP_DATA, &Value::port(Port(80)));

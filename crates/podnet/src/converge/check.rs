@@ -1,7 +1,7 @@
 //! Compares a netns with its desired state, and tells redirection that is gone from other differences.
 
 use netfilter::{self, Live, Session};
-use ruleset::{Desired, Family, Routes};
+use ruleset::{Desired, Family, Owned, Routes};
 
 use super::facts::NetnsFacts;
 use super::retry::retry_on_contention;
@@ -38,14 +38,14 @@ fn examine(
     let mut found = match view::compare(desired, netns, observed) {
         Err(error) if error.is_backend_specific() => fallbacks(&error, presumed, options)?
             .into_iter()
-            .map(|backend| view::compare(desired, netns, &mut Observation::new(backend)))
+            .map(|backend| view::compare(desired, netns, &mut Observation::new(backend, options.owned)))
             .find(|compared| !matches!(compared, Err(error) if error.is_backend_specific()))
             .unwrap_or(Err(error))?,
         compared => compared?,
     };
     // If the presumed backend has no rules, compare with those of the backend that `apply` fell back to.
     if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
-        found = view::compare(desired, netns, &mut Observation::new(*fallback))?;
+        found = view::compare(desired, netns, &mut Observation::new(*fallback, options.owned))?;
     }
     let difference = netfilter::diff(&found.rules, &found.live)?.difference;
     view::confirm(&found.live, &difference)?;
@@ -54,13 +54,18 @@ fn examine(
     differences.extend(bypasses.into_iter().map(Deviation::Rule));
     let ipv6_routes = netns.needs_ipv6_routes(desired.ipv6, found.ipv6);
     differences.extend(routes::missing(desired.routes.intended, ipv6_routes)?.into_iter().map(Deviation::Route));
-    let missing = if differences.is_empty() { Vec::new() } else { missing(desired, netns, found)? };
+    let missing = if differences.is_empty() { Vec::new() } else { missing(desired, netns, found, options.owned)? };
     Ok(Checked { missing, differences })
 }
 
 /// Finds the redirection that is gone. A family is redirected if the rules of one backend are complete for it.
-fn missing(desired: &Desired, netns: &NetnsFacts, found: Comparison) -> Result<Vec<Deviation>, Error> {
-    let former = found.former.iter().map(|backend| Session::new(*backend).observe());
+fn missing(
+    desired: &Desired,
+    netns: &NetnsFacts,
+    found: Comparison,
+    owned: &'static Owned,
+) -> Result<Vec<Deviation>, Error> {
+    let former = found.former.iter().map(|backend| Session::new(*backend, owned).observe());
     let former = former.collect::<Result<Vec<Live>, _>>()?;
     let mut programmed: Vec<&Live> = std::iter::once(&found.live).chain(&former).collect();
     programmed.retain(|live| live.is_programmed());

@@ -1,7 +1,7 @@
 //! Removes from a netns the entries that [`apply`](super::apply) may have added.
 
 use netfilter::{self, Backend, KernelFacts, Live, Session};
-use ruleset::{Desired, Ipv6};
+use ruleset::{Desired, Ipv6, Owned};
 
 use super::retry::retry_on_contention;
 use super::{Deviation, Error, apply_plan};
@@ -32,12 +32,13 @@ impl Cleanup {
 
 /// Removes everything that [`apply`](super::apply) may have added, with any backend whose tables can be read. A netns
 /// without such entries is not changed.
-pub fn cleanup(desired: &Desired) -> Result<Cleanup, Error> {
+pub fn cleanup(desired: &Desired, owned: &'static Owned) -> Result<Cleanup, Error> {
     let facts = netfilter::probe()?;
     let extent = Cleanup::of(&facts, netfilter::legacy_mangle_in_use());
     let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
     let is_readable = facts.legacy_in_use && extent == Cleanup::Complete;
-    nft.chain(is_readable.then_some(Backend::IptablesLegacy)).try_for_each(|backend| remove(desired, backend))?;
+    let mut backends = nft.chain(is_readable.then_some(Backend::IptablesLegacy));
+    backends.try_for_each(|backend| remove(desired, backend, owned))?;
     if extent != Cleanup::MangleUnread {
         routes::remove(desired.routes.former)?;
     }
@@ -56,9 +57,9 @@ pub(super) fn remove_unwanted_routes(desired: &Desired, ipv6: bool) -> Result<Ve
 }
 
 /// Removes a backend's rules.
-pub(super) fn remove(desired: &Desired, backend: Backend) -> Result<(), Error> {
+pub(super) fn remove(desired: &Desired, backend: Backend, owned: &'static Owned) -> Result<(), Error> {
     let former = &desired.rules.former;
-    let mut session = Session::new(backend);
+    let mut session = Session::new(backend, owned);
     retry_on_contention(|| {
         let live = session.observe()?;
         let is_done = |live: &Live| Ok(netfilter::removal(former, live)?.is_empty());

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use netfilter::{self, Backend, Difference, Live, Session};
-use ruleset::{Desired, Family, RuleSet};
+use ruleset::{Desired, Family, Owned, RuleSet};
 
 use super::facts::NetnsFacts;
 use super::{Error, Options};
@@ -32,8 +32,8 @@ pub(super) struct Observation {
 
 impl Observation {
     /// Starts a session without reading.
-    pub(super) fn new(backend: Backend) -> Self {
-        Self { session: Session::new(backend), live: None }
+    pub(super) fn new(backend: Backend, owned: &'static Owned) -> Self {
+        Self { session: Session::new(backend, owned), live: None }
     }
 
     fn live(&mut self) -> Result<Live, netfilter::Error> {
@@ -51,7 +51,8 @@ impl View {
     pub fn with_addresses(addresses: Vec<IpAddr>, options: Options) -> Self {
         let legacy_v4 = netfilter::legacy_in_use(Family::V4);
         let legacy_v6 = addresses.iter().any(IpAddr::is_ipv6) && netfilter::legacy_in_use(Family::V6);
-        let mut session = Session::new(netfilter::presume(options.native_nftables, options.forced, legacy_v4));
+        let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_v4);
+        let mut session = Session::new(presumed, options.owned);
         // A pod that needs no rules must not cost a run of iptables-legacy's programs.
         let live = (session.backend() != Backend::IptablesLegacy).then(|| session.observe());
         Self { options, addresses, legacy_v4, legacy_v6, observed: Observation { session, live } }
@@ -64,7 +65,10 @@ impl View {
         let netns = NetnsFacts::new(desired.ipv6, &addresses)?;
         let legacy_in_use = legacy_v4 || netns.ipv6 && legacy_v6;
         let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_in_use);
-        let observed = if presumed == observed.session.backend() { observed } else { Observation::new(presumed) };
+        let observed = match presumed == observed.session.backend() {
+            true => observed,
+            false => Observation::new(presumed, options.owned),
+        };
         Ok((netns, observed))
     }
 }
@@ -75,7 +79,7 @@ pub(super) struct Comparison {
     pub(super) ipv6: bool,
     pub(super) rules: RuleSet,
     pub(super) live: Live,
-    /// Other backends that hold rules of Istio.
+    /// Other backends that hold own rules.
     pub(super) former: Vec<Backend>,
     /// The error with which tables of another backend could not be read.
     pub(super) unread: Option<netfilter::Error>,
@@ -97,7 +101,10 @@ pub(super) fn compare(desired: &Desired, netns: &NetnsFacts, observed: &mut Obse
 /// the chain had it once and the generation had not changed. Deleting the apparent duplicate deleted the only copy.
 pub(super) fn confirm(live: &Live, difference: &Difference) -> Result<(), Error> {
     let is_dump = live.backend != Backend::IptablesLegacy;
-    if is_dump && matches!(difference, Difference::Differs(_)) && Session::new(live.backend).observe()? != *live {
+    if is_dump
+        && matches!(difference, Difference::Differs(_))
+        && Session::new(live.backend, live.owned).observe()? != *live
+    {
         return Err(netfilter::Error::Contended.into());
     }
     Ok(())
@@ -112,14 +119,14 @@ fn legacy_in_use(netns: &NetnsFacts) -> bool {
 #[derive(Default)]
 struct Others {
     read: Vec<Live>,
-    /// The error with which tables could not be read. They count as tables without Istio's rules when rules are written,
+    /// The error with which tables could not be read. They count as tables without own rules when rules are written,
     /// because the program that writes rules to them is missing, too.
     unread: Option<netfilter::Error>,
 }
 
 /// Reads the tables of other backends, if there are any.
 fn others(live: &Live, legacy_in_use: bool) -> Result<Others, netfilter::Error> {
-    let observe = |backend| Session::new(backend).observe();
+    let observe = |backend| Session::new(backend, live.owned).observe();
     if live.backend == Backend::IptablesLegacy {
         let Some(first) = of_nf_tables(observe(Backend::IptablesNft))? else { return Ok(Others::default()) };
         let second = first.other().map(observe).transpose()?;
@@ -138,13 +145,13 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Others, netfilter::Error> 
 }
 
 /// Reads the rules that apply to a family in the calling thread's netns, as `iptables-save` prints them: of each
-/// backend that holds rules of Istio, else of nf_tables.
-pub fn saved(family: Family) -> Result<Vec<(Backend, String)>, Error> {
-    let first = of_nf_tables(Session::new(Backend::IptablesNft).observe())?;
+/// backend that holds own rules, else of nf_tables.
+pub fn saved(family: Family, owned: &'static Owned) -> Result<Vec<(Backend, String)>, Error> {
+    let first = of_nf_tables(Session::new(Backend::IptablesNft, owned).observe())?;
     let legacy_in_use = netfilter::legacy_in_use(family);
     let live = match first {
         Some(live) => live,
-        None => Session::new(Backend::IptablesLegacy).observe()?,
+        None => Session::new(Backend::IptablesLegacy, owned).observe()?,
     };
     let all: Vec<Live> = others(&live, legacy_in_use)?.read.into_iter().chain(std::iter::once(live)).collect();
     let programmed = all.iter().any(Live::is_programmed);

@@ -47,7 +47,7 @@ fn parse(bytes: &[u8]) -> Result<IpAddr, Malformed> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed("an address is of no family"))
 }
 
-/// Determines the families as Istio does, without loopback and link-local addresses: IPv6 is covered if the first
+/// Determines the families, without loopback and link-local addresses: IPv6 is covered if the first
 /// address is IPv6, or with `dual_stack` if any is.
 pub fn families(addresses: &[IpAddr], dual_stack: bool) -> Result<HostAddresses, Error> {
     let usable = || addresses.iter().map(IpAddr::to_canonical).filter(|ip| is_usable(*ip));

@@ -5,10 +5,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::istio;
 use contract::ambient::{CONN_MARK, MARK_MASK, PROXY_MARK};
 use contract::port;
 use ipnet::IpNet;
-use ruleset::{Chain, DataplaneMode, Family, Interface, Match, Port, Proto, Rule, RuleSet, Table, Target};
+use ruleset::{Chain, Family, Interface, Match, Port, Proto, Rule, RuleSet, Table, Target};
 
 use super::parts::{DNS_PORT, per_family};
 use crate::ambient::AmbientRedirect;
@@ -22,7 +23,7 @@ pub fn build(redirect: &AmbientRedirect, ipv6: bool) -> RuleSet {
     rules.extend(redirect.virtual_interfaces.iter().flat_map(from_virtual_machine));
     rules.push(Rule::new(
         Table::Mangle,
-        Chain::IstioPrert,
+        istio::PRERT,
         [of_proxy()],
         Target::SetConnMark { mark: CONN_MARK, mask: MARK_MASK },
     ));
@@ -30,19 +31,19 @@ pub fn build(redirect: &AmbientRedirect, ipv6: bool) -> RuleSet {
     if redirect.inbound {
         rules.extend(per_family(inbound));
     }
-    let replies = [Match::ConnMark { mark: CONN_MARK, mask: MARK_MASK }];
-    rules.push(Rule::new(Table::Mangle, Chain::IstioOutput, replies, Target::RestoreMark));
+    let replies = [Match::ConnMark { mark: CONN_MARK, mask: MARK_MASK, negated: false }];
+    rules.push(Rule::new(Table::Mangle, istio::OUTPUT, replies, Target::RestoreMark));
     if redirect.dns {
         rules.extend(dns());
     }
     rules.extend(outbound());
-    RuleSet { ipv6, mode: DataplaneMode::Ambient, rules }
+    RuleSet { ipv6, layout: &istio::AMBIENT, rules }
 }
 
 /// The jumps from built-in chains to Istio's, in Istio's order.
 fn jumps(redirect: &AmbientRedirect) -> Vec<Rule> {
-    let from_prerouting = |table| Rule::new(table, Chain::Prerouting, [], Target::Jump(Chain::IstioPrert));
-    let from_output = |table| Rule::new(table, Chain::Output, [], Target::Jump(Chain::IstioOutput));
+    let from_prerouting = |table| Rule::new(table, Chain::PREROUTING, [], Target::Jump(istio::PRERT));
+    let from_output = |table| Rule::new(table, Chain::OUTPUT, [], Target::Jump(istio::OUTPUT));
     let mut rules = vec![from_prerouting(Table::Mangle), from_output(Table::Mangle), from_output(Table::Nat)];
     if redirect.dns {
         rules.extend([from_prerouting(Table::Raw), from_output(Table::Raw)]);
@@ -53,7 +54,7 @@ fn jumps(redirect: &AmbientRedirect) -> Vec<Rule> {
 
 /// The rules for connections of a virtual machine in the pod, which arrive in PREROUTING and are outbound.
 fn from_virtual_machine(interface: &Interface) -> [Rule; 2] {
-    let rule = |target| nat(Chain::IstioPrert, [Match::InInterface(interface.clone()), Match::tcp()], target);
+    let rule = |target| nat(istio::PRERT, [Match::InInterface(interface.clone()), Match::tcp()], target);
     [rule(to_outbound()), rule(Target::Return)]
 }
 
@@ -64,15 +65,15 @@ fn probes(redirect: &AmbientRedirect) -> Vec<Rule> {
         Family::V6 => host(redirect.probe_v6.into()),
     };
     let accept = |chain, address| nat(chain, [address, Match::tcp(), Match::Extension(Proto::Tcp)], Target::Accept);
-    let to_pod = per_family(|family| accept(Chain::IstioPrert, Match::Source(probe(family))));
-    let from_pod = per_family(|family| accept(Chain::IstioOutput, Match::to(probe(family))));
+    let to_pod = per_family(|family| accept(istio::PRERT, Match::Source(probe(family))));
+    let from_pod = per_family(|family| accept(istio::OUTPUT, Match::to(probe(family))));
     to_pod.into_iter().filter(|_| redirect.inbound).chain(from_pod).collect()
 }
 
 /// The rule that redirects inbound connections, except HBONE and ztunnel's own.
 fn inbound(family: Family) -> Rule {
     let matches = [not_loopback(family), Match::tcp(), Match::not_port(Port(port::TUNNEL)), not_of_proxy()];
-    nat(Chain::IstioPrert, matches, Target::RedirectTo(Port(port::INBOUND)))
+    nat(istio::PRERT, matches, Target::RedirectTo(Port(port::INBOUND)))
 }
 
 /// The rules that redirect the application's DNS queries. ztunnel's own queries have a separate conntrack zone: without
@@ -81,30 +82,30 @@ fn dns() -> Vec<Rule> {
     let udp = || [Match::Protocol(Proto::Udp), not_of_proxy(), Match::Extension(Proto::Udp), Match::port(DNS_PORT)];
     let to_ztunnel = || Target::RedirectTo(Port(port::DNS));
     let off_loopback = std::iter::once(Match::NotOutInterface(Interface::lo())).chain(udp()).collect::<Vec<_>>();
-    let mut rules = vec![nat(Chain::IstioOutput, off_loopback, to_ztunnel())];
+    let mut rules = vec![nat(istio::OUTPUT, off_loopback, to_ztunnel())];
     rules.extend(per_family(|family| {
         let matches = [not_loopback(family), Match::tcp(), Match::port(DNS_PORT), not_of_proxy()];
-        nat(Chain::IstioOutput, matches, to_ztunnel())
+        nat(istio::OUTPUT, matches, to_ztunnel())
     }));
     let zone = |chain, mark, port| {
         let matches = [Match::Protocol(Proto::Udp), mark, Match::Extension(Proto::Udp), port];
         Rule::new(Table::Raw, chain, matches, Target::CtZone(ZONE_UPSTREAM))
     };
-    rules.push(zone(Chain::IstioOutput, of_proxy(), Match::port(DNS_PORT)));
-    rules.push(zone(Chain::IstioPrert, not_of_proxy(), Match::SourcePort(DNS_PORT)));
+    rules.push(zone(istio::OUTPUT, of_proxy(), Match::port(DNS_PORT)));
+    rules.push(zone(istio::PRERT, not_of_proxy(), Match::SourcePort(DNS_PORT)));
     rules
 }
 
 /// The rules that redirect outbound connections, except replies to ztunnel and traffic on `lo`.
 fn outbound() -> Vec<Rule> {
     let reply = Match::Mark { mark: CONN_MARK, mask: MARK_MASK, negated: false };
-    let mut rules = vec![nat(Chain::IstioOutput, [Match::tcp(), reply], Target::Accept)];
+    let mut rules = vec![nat(istio::OUTPUT, [Match::tcp(), reply], Target::Accept)];
     rules.extend(per_family(|family| {
         let matches = [not_loopback(family), Match::OutInterface(Interface::lo())];
-        nat(Chain::IstioOutput, matches, Target::Accept)
+        nat(istio::OUTPUT, matches, Target::Accept)
     }));
     rules.extend(per_family(|family| {
-        nat(Chain::IstioOutput, [not_loopback(family), Match::tcp(), not_of_proxy()], to_outbound())
+        nat(istio::OUTPUT, [not_loopback(family), Match::tcp(), not_of_proxy()], to_outbound())
     }));
     rules
 }

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use crate::istio;
 use ipnet::IpNet;
 use ruleset::{Chain, Families, Match, Port, Proto, Rule, Table, Target};
 
@@ -41,18 +42,17 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     };
     let jump = |table, from, to| Rule::new(table, from, [], Target::Jump(to));
     let mut rules = vec![
-        jump(Table::Raw, Chain::Output, Chain::IstioOutputDns),
-        jump(Table::Nat, Chain::IstioOutput, Chain::IstioOutputDns).only(families),
+        jump(Table::Raw, Chain::OUTPUT, istio::OUTPUT_DNS),
+        jump(Table::Nat, istio::OUTPUT, istio::OUTPUT_DNS).only(families),
     ];
     for proto in [Proto::Tcp, Proto::Udp] {
         let query = [Match::Protocol(proto), Match::port(DNS_PORT)];
         let agent = Target::RedirectTo(Port(contract::port::DNS));
-        let to_agent =
-            |r: &Resolver| r.rule(Table::Nat, Chain::IstioOutputDns, query.clone(), Match::to, agent.clone());
+        let to_agent = |r: &Resolver| r.rule(Table::Nat, istio::OUTPUT_DNS, query.clone(), Match::to, agent.clone());
         rules.extend(resolvers.iter().map(to_agent));
     }
     rules.extend(own_zones(redirect));
-    rules.push(jump(Table::Raw, Chain::Prerouting, Chain::IstioInbound).only(families));
+    rules.push(jump(Table::Raw, Chain::PREROUTING, istio::INBOUND).only(families));
     rules.extend(resolvers.iter().flat_map(|r| zones(*r)));
     rules
 }
@@ -61,7 +61,7 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
 fn own_zones(redirect: &Redirect) -> Vec<Rule> {
     let zone = |port, owner, zone| {
         let matches = [Match::Protocol(Proto::Udp), port, owner];
-        Rule::new(Table::Raw, Chain::IstioOutputDns, matches, Target::CtZone(zone))
+        Rule::new(Table::Raw, istio::OUTPUT_DNS, matches, Target::CtZone(zone))
     };
     let responses = Match::SourcePort(Port(contract::port::DNS));
     proxy_owners(redirect)
@@ -74,8 +74,8 @@ fn zones(resolver: Resolver) -> [Rule; 2] {
     let question = [Match::Protocol(Proto::Udp), Match::port(DNS_PORT)];
     let response = [Match::Protocol(Proto::Udp), Match::SourcePort(DNS_PORT)];
     [
-        resolver.rule(Table::Raw, Chain::IstioOutputDns, question, Match::to, Target::CtZone(ZONE_AGENT)),
-        resolver.rule(Table::Raw, Chain::IstioInbound, response, Match::Source, Target::CtZone(ZONE_UPSTREAM)),
+        resolver.rule(Table::Raw, istio::OUTPUT_DNS, question, Match::to, Target::CtZone(ZONE_AGENT)),
+        resolver.rule(Table::Raw, istio::INBOUND, response, Match::Source, Target::CtZone(ZONE_UPSTREAM)),
     ]
 }
 

@@ -2,6 +2,7 @@
 //!
 //! They precede all others, because the first matching rule of a chain applies.
 
+use crate::istio;
 use ruleset::{At, Chain, CtStates, Match, Rule, Table, Target};
 
 use crate::{InterceptionMode, Redirect};
@@ -11,12 +12,12 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let mut rules = exempt_interfaces(redirect);
     // Packets from a virtual machine arrive in PREROUTING but are not inbound traffic. The jumps for redirected
     // destinations are later inserted before these rules.
-    let exempt = |v| Rule::new(Table::Nat, Chain::Prerouting, [Match::InInterface(v)], Target::Return).at(At::Place(1));
+    let exempt = |v| Rule::new(Table::Nat, Chain::PREROUTING, [Match::InInterface(v)], Target::Return).at(At::Place(1));
     rules.extend(redirect.virtual_interfaces.iter().cloned().map(exempt));
     if redirect.drop_invalid {
         let invalid = [Match::CtState(CtStates::Invalid)];
-        rules.push(Rule::new(Table::Mangle, Chain::Prerouting, invalid, Target::Jump(Chain::IstioDrop)));
-        rules.push(Rule::new(Table::Mangle, Chain::IstioDrop, [], Target::Drop));
+        rules.push(Rule::new(Table::Mangle, Chain::PREROUTING, invalid, Target::Jump(istio::DROP)));
+        rules.push(Rule::new(Table::Mangle, istio::DROP, [], Target::Drop));
     }
     rules.extend(redirecting_chains(redirect));
     rules
@@ -33,8 +34,8 @@ fn exempt_interfaces(redirect: &Redirect) -> Vec<Rule> {
         for table in tables {
             let arriving = [Match::InInterface(nic.clone())];
             let leaving = [Match::OutInterface(nic.clone())];
-            rules.push(Rule::new(*table, Chain::Prerouting, arriving, Target::Return));
-            rules.push(Rule::new(*table, Chain::Output, leaving, Target::Return));
+            rules.push(Rule::new(*table, Chain::PREROUTING, arriving, Target::Return));
+            rules.push(Rule::new(*table, Chain::OUTPUT, leaving, Target::Return));
         }
     }
     rules
@@ -46,8 +47,8 @@ fn redirecting_chains(redirect: &Redirect) -> [Rule; 3] {
     let to_inbound = Target::RedirectTo(redirect.inbound_capture_port);
     [
         // HBONE is not redirected, because its clients connect to the proxy's port for HBONE themselves.
-        Rule::new(Table::Nat, Chain::IstioInbound, tunnel, Target::Return),
-        Rule::new(Table::Nat, Chain::IstioRedirect, [Match::tcp()], to_outbound),
-        Rule::new(Table::Nat, Chain::IstioInRedirect, [Match::tcp()], to_inbound),
+        Rule::new(Table::Nat, istio::INBOUND, tunnel, Target::Return),
+        Rule::new(Table::Nat, istio::REDIRECT, [Match::tcp()], to_outbound),
+        Rule::new(Table::Nat, istio::IN_REDIRECT, [Match::tcp()], to_inbound),
     ]
 }

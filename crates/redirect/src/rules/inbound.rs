@@ -2,6 +2,7 @@
 //!
 //! Redirection uses NAT, or TPROXY, which preserves the client's address and needs the same rules in mangle.
 
+use crate::istio;
 use ruleset::{Chain, CtStates, Match, Port, Rule, Table, Target};
 
 use crate::{InterceptionMode, PortSelector, Redirect};
@@ -18,12 +19,12 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
         // A list is complete: exclusions apply to `*` only.
         PortSelector::List(ports) => ports.iter().flat_map(|port| capture(table, redirect.mode, Some(*port))).collect(),
     };
-    let enter = Rule::new(table, Chain::Prerouting, [Match::tcp()], Target::Jump(Chain::IstioInbound));
+    let enter = Rule::new(table, Chain::PREROUTING, [Match::tcp()], Target::Jump(istio::INBOUND));
     std::iter::once(enter).chain(selected).collect()
 }
 
 fn all_but(table: Table, redirect: &Redirect) -> Vec<Rule> {
-    let spare = |p: &Port| Rule::new(table, Chain::IstioInbound, [Match::tcp(), Match::port(*p)], Target::Return);
+    let spare = |p: &Port| Rule::new(table, istio::INBOUND, [Match::tcp(), Match::port(*p)], Target::Return);
     let spared = redirect.inbound_ports_exclude.iter().map(spare);
     spared.chain(capture(table, redirect.mode, None)).collect()
 }
@@ -31,14 +32,14 @@ fn all_but(table: Table, redirect: &Redirect) -> Vec<Rule> {
 /// Captures one port, or all remaining ones.
 fn capture(table: Table, mode: InterceptionMode, port: Option<Port>) -> Vec<Rule> {
     let tcp: Vec<Match> = std::iter::once(Match::tcp()).chain(port.map(Match::port)).collect();
-    let rule = |matches: Vec<Match>, to| Rule::new(table, Chain::IstioInbound, matches, Target::Jump(to));
+    let rule = |matches: Vec<Match>, to| Rule::new(table, istio::INBOUND, matches, Target::Jump(to));
     match mode {
-        InterceptionMode::Redirect => vec![rule(tcp, Chain::IstioInRedirect)],
+        InterceptionMode::Redirect => vec![rule(tcp, istio::IN_REDIRECT)],
         InterceptionMode::Tproxy => {
             // Packets of existing connections already have a socket; marking them suffices to route them there.
             let mut known = tcp.clone();
             known.push(Match::CtState(CtStates::RelatedEstablished));
-            vec![rule(known, Chain::IstioDivert), rule(tcp, Chain::IstioTproxy)]
+            vec![rule(known, istio::DIVERT), rule(tcp, istio::TPROXY)]
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Rules that select the outbound connections to redirect. The first match applies, so exemptions precede redirection.
 //! UDP is never redirected, except for DNS.
 
+use crate::istio;
 use ipnet::IpNet;
 use ruleset::{At, Chain, Families, Interface, Match, Owner, Proto, Rule, Table, Target};
 
@@ -8,7 +9,7 @@ use super::parts::{DNS_PORT, ProxyOwner, loopback, passthrough, per_family, prox
 use crate::{CidrSelector, OwnerGroups, Redirect};
 
 fn output(matches: impl Into<Vec<Match>>, target: Target) -> Rule {
-    Rule::new(Table::Nat, Chain::IstioOutput, matches, target)
+    Rule::new(Table::Nat, istio::OUTPUT, matches, target)
 }
 
 fn on_lo() -> Match {
@@ -17,7 +18,7 @@ fn on_lo() -> Match {
 
 /// The rules before those of DNS: exempt ports, the proxy's own traffic, exempt groups.
 pub(super) fn before_dns(redirect: &Redirect, dns: bool) -> Vec<Rule> {
-    let mut rules = vec![Rule::new(Table::Nat, Chain::Output, [], Target::Jump(Chain::IstioOutput))];
+    let mut rules = vec![Rule::new(Table::Nat, Chain::OUTPUT, [], Target::Jump(istio::OUTPUT))];
     for port in &redirect.outbound_ports_exclude {
         // Also UDP, so that a DNS server on an exempt port is not captured.
         let of = |proto| output([Match::Protocol(proto), Match::port(*port)], Target::Return);
@@ -46,7 +47,7 @@ fn proxy_traffic(redirect: &Redirect, owner: &ProxyOwner, dns: bool, loopback_in
     // its destination is not loopback. It is handled as inbound traffic from outside of the pod.
     let to_self = |family| {
         let matches = [on_lo(), Match::not_to(loopback(redirect, family)), Match::tcp(), ports.clone(), owner.is()];
-        output(matches, Target::Jump(Chain::IstioInRedirect))
+        output(matches, Target::Jump(istio::IN_REDIRECT))
     };
     let mut rules = per_family(to_self).to_vec();
     if !loopback_included {
@@ -81,18 +82,18 @@ pub(super) fn after_dns(redirect: &Redirect) -> Vec<Rule> {
         rules.push(output([Match::to(*net)], Target::Return).only(families_of(net)));
     }
     for port in &redirect.outbound_ports_include {
-        rules.push(output([Match::tcp(), Match::port(*port)], Target::Jump(Chain::IstioRedirect)));
+        rules.push(output([Match::tcp(), Match::port(*port)], Target::Jump(istio::REDIRECT)));
     }
     match &redirect.outbound_cidrs {
         CidrSelector::None => {}
         CidrSelector::All => {
-            rules.push(output([], Target::Jump(Chain::IstioRedirect)));
+            rules.push(output([], Target::Jump(istio::REDIRECT)));
             rules.extend(from_virtual_interfaces(redirect, None));
         }
         CidrSelector::List(nets) => {
             for net in v4_then_v6(nets) {
                 rules.extend(from_virtual_interfaces(redirect, Some(net)));
-                rules.push(output([Match::to(*net)], Target::Jump(Chain::IstioRedirect)).only(families_of(net)));
+                rules.push(output([Match::to(*net)], Target::Jump(istio::REDIRECT)).only(families_of(net)));
             }
         }
     }
@@ -105,7 +106,7 @@ fn from_virtual_interfaces(redirect: &Redirect, net: Option<&IpNet>) -> Vec<Rule
     let rule = |nic: &Interface| {
         let matches: Vec<Match> =
             std::iter::once(Match::InInterface(nic.clone())).chain(net.copied().map(Match::to)).collect();
-        Rule::new(Table::Nat, Chain::Prerouting, matches, Target::Jump(Chain::IstioRedirect))
+        Rule::new(Table::Nat, Chain::PREROUTING, matches, Target::Jump(istio::REDIRECT))
             .at(At::Place(1))
             .only(net.map_or(Families::Both, families_of))
     };

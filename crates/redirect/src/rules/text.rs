@@ -7,8 +7,8 @@ use contract::annotation;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use ruleset::restore::{dry_run, istio_form, render, save_form};
-use ruleset::{At, DataplaneMode, Family, Match, Target, nft};
+use ruleset::restore::{dry_run, render, save_form, written_form};
+use ruleset::{At, Family, Match, Spelling, Target, nft};
 
 use super::build;
 use crate::annotations::{Interception, from_pod};
@@ -82,7 +82,7 @@ proptest! {
             prop_assert_eq!(rule_lines, rules.of(family).count());
             for rule in rules.of(family) {
                 // The number of words if each value is one word.
-                let words = istio_form(rule, family, DataplaneMode::Sidecar).split(' ').count();
+                let words = written_form(rule, family, Spelling::Sidecar).split(' ').count();
                 let expected = 2
                     + usize::from(rule.at != At::End)
                     + rule.matches.iter().map(words_of_match).sum::<usize>()
@@ -101,10 +101,11 @@ fn words_of_match(m: &Match) -> usize {
         Match::NotDestinationPorts(_) => 5,
         Match::SourcePort(_) | Match::Extension(_) => 2,
         Match::NotOutInterface(_) => 3,
-        Match::Uid { negated, .. } | Match::Gid { negated, .. } | Match::Mark { negated, .. } => {
-            4 + usize::from(*negated)
-        }
-        Match::CtState(_) | Match::ConnMark { .. } => 4,
+        Match::Uid { negated, .. }
+        | Match::Gid { negated, .. }
+        | Match::Mark { negated, .. }
+        | Match::ConnMark { negated, .. } => 4 + usize::from(*negated),
+        Match::CtState(_) => 4,
     }
 }
 
@@ -112,7 +113,7 @@ fn words_of_target(target: &Target) -> usize {
     match target {
         Target::Return | Target::Accept | Target::Drop | Target::Jump(_) => 2,
         Target::SaveMark | Target::RestoreMark => 3,
-        Target::RedirectTo(_) | Target::SetMark(_) | Target::SetConnMark { .. } | Target::CtZone(_) => 4,
+        Target::RedirectTo(_) | Target::SetMark { .. } | Target::SetConnMark { .. } | Target::CtZone(_) => 4,
         Target::Tproxy { .. } => 6,
     }
 }

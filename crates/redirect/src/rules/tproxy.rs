@@ -1,6 +1,7 @@
 //! Rules of transparent proxying: marks by which policy routing delivers inbound connections to the local listener, and
 //! the return path of the proxy's own loopback traffic.
 
+use crate::istio;
 use ruleset::{At, Chain, Interface, Match, Rule, Table, Target};
 
 use super::parts::{loopback, passthrough, per_family, proxy_owners};
@@ -11,14 +12,15 @@ pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {
     if redirect.inbound_ports == PortSelector::None {
         return Vec::new();
     }
-    let to_listener = Target::Tproxy { port: redirect.inbound_capture_port, mark: redirect.tproxy_mark };
+    let to_listener =
+        Target::Tproxy { port: redirect.inbound_capture_port, mark: redirect.tproxy_mark, mask: u32::MAX };
     let take = |family| {
         let matches = [Match::not_to(loopback(redirect, family)), Match::tcp()];
-        Rule::new(Table::Mangle, Chain::IstioTproxy, matches, to_listener.clone())
+        Rule::new(Table::Mangle, istio::TPROXY, matches, to_listener.clone())
     };
     let mut rules = vec![
-        Rule::new(Table::Mangle, Chain::IstioDivert, [], Target::SetMark(redirect.tproxy_mark)),
-        Rule::new(Table::Mangle, Chain::IstioDivert, [], Target::Accept),
+        Rule::new(Table::Mangle, istio::DIVERT, [], Target::SetMark { mark: redirect.tproxy_mark, mask: u32::MAX }),
+        Rule::new(Table::Mangle, istio::DIVERT, [], Target::Accept),
     ];
     rules.extend(per_family(take));
     rules
@@ -31,22 +33,26 @@ pub(super) fn marks(redirect: &Redirect) -> Vec<Rule> {
     let mark = redirect.tproxy_mark;
     let mangle = |chain, matches: &[Match], target| Rule::new(Table::Mangle, chain, matches.to_vec(), target);
     let mut rules = vec![
-        mangle(Chain::Prerouting, &[Match::tcp(), marked(false, mark)], Target::SaveMark),
-        mangle(Chain::Output, &[Match::tcp(), on_lo(), marked(false, mark)], Target::Return),
+        mangle(Chain::PREROUTING, &[Match::tcp(), marked(false, mark)], Target::SaveMark),
+        mangle(Chain::OUTPUT, &[Match::tcp(), on_lo(), marked(false, mark)], Target::Return),
     ];
     for owner in proxy_owners(redirect) {
         // The proxy connects to the application over lo; this mark distinguishes it from the application's own
         // connections.
         let own = |family| {
             let matches = [Match::not_to(loopback(redirect, family)), Match::tcp(), on_lo(), owner.is()];
-            mangle(Chain::Output, &matches, Target::SetMark(contract::OUTBOUND_MARK))
+            mangle(Chain::OUTPUT, &matches, Target::SetMark { mark: contract::OUTBOUND_MARK, mask: u32::MAX })
         };
         rules.extend(per_family(own));
     }
-    rules.push(mangle(Chain::Output, &[Match::tcp(), Match::ConnMark { mark, mask: u32::MAX }], Target::RestoreMark));
+    rules.push(mangle(
+        Chain::OUTPUT,
+        &[Match::tcp(), Match::ConnMark { mark, mask: u32::MAX, negated: false }],
+        Target::RestoreMark,
+    ));
 
     let from_lo = || Match::InInterface(Interface::lo());
-    let first = |n, matches: &[Match]| mangle(Chain::IstioInbound, matches, Target::Return).at(At::Place(n));
+    let first = |n, matches: &[Match]| mangle(istio::INBOUND, matches, Target::Return).at(At::Place(n));
     rules.push(first(1, &[Match::tcp(), marked(false, mark)]));
     rules.extend(per_family(|family| first(2, &[Match::tcp(), Match::Source(passthrough(family)), from_lo()])));
     rules.push(first(3, &[Match::tcp(), from_lo(), marked(true, contract::OUTBOUND_MARK)]));

@@ -12,6 +12,11 @@ const MAX_NESTING: usize = 200;
 /// The least power of ten that `%v` and `%g` write with an exponent.
 const SCIENTIFIC: i32 = 6;
 
+/// Whether a character ends a line in YAML 1.1.
+pub(super) fn is_break(next: char) -> bool {
+    matches!(next, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
 /// Output that is charged to a budget.
 #[derive(Debug)]
 pub(super) struct Sink<'b> {
@@ -40,13 +45,12 @@ impl<'b> Sink<'b> {
 
     /// Number of characters of the current line.
     pub(super) fn column(&self) -> usize {
-        let start = self.out.rfind('\n').map_or(0, |newline| newline + 1);
-        self.out[start..].chars().count()
+        self.out.chars().rev().take_while(|last| !is_break(*last)).count()
     }
 
     /// Whether the output ends with a line break.
     pub(super) fn ends_line(&self) -> bool {
-        self.out.ends_with('\n')
+        self.out.ends_with(is_break)
     }
 
     /// Writes one level deeper; each level costs a step.

@@ -321,3 +321,18 @@ fn a_loop_of_appends_costs_twice_as_much_for_twice_as_many() {
     let copies = "{{ $l := list }}{{ range 100000 }}{{ $l = append $l (list) }}{{ end }}";
     assert!(matches!(failure(copies, &Value::Missing, Limits::default()).reason, Reason::Exceeded(_)));
 }
+
+#[test]
+fn yaml_is_indented_behind_each_line_break_of_unicode() {
+    // As sigs.k8s.io/yaml writes it, but U+0085, which that loses.
+    for (text, written) in [
+        ("a\u{2029}b\n", "|\n  a\u{2029}  b\n"),
+        ("a\n\u{2028}b", "|-\n  a\n\u{2028}  b\n"),
+        ("a\n\u{2028}", "|+\n  a\n\u{2028}"),
+        ("x\u{2028}y", "'x\u{2028}  y'\n"),
+        ("x\u{85}y", "\"x\\Ny\"\n"),
+    ] {
+        let expected = format!("k: {written}l: 1\n");
+        assert_eq!(render("{{ toYaml . }}", &json!({"k": text, "l": 1})), expected, "{text:?}");
+    }
+}

@@ -3,7 +3,7 @@
 mod resolve;
 
 use crate::error::Reason;
-use crate::print::Sink;
+use crate::print::{Sink, is_break};
 
 /// The column behind which a line is folded, at the next space.
 const WIDTH: usize = 80;
@@ -101,10 +101,6 @@ fn traits(text: &str) -> Traits {
     traits
 }
 
-fn is_break(next: char) -> bool {
-    matches!(next, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
-}
-
 fn is_printable(next: char) -> bool {
     matches!(next, '\n' | ' '..='~' | '\u{a0}'..='\u{fffd}') && next != '\u{feff}'
 }
@@ -138,7 +134,7 @@ fn quoted(out: &mut String, text: &str, style: Style, fold: Fold) {
     };
     out.push_str(quote);
     let mut column = fold.start + quote.len();
-    let mut after_space = false;
+    let (mut after_space, mut after_break) = (false, false);
     for (at, next) in text.char_indices() {
         let behind = &text[at + next.len_utf8()..];
         let inner = quote.is_empty() || at > 0 && at + 1 < text.len();
@@ -157,7 +153,15 @@ fn quoted(out: &mut String, text: &str, style: Style, fold: Fold) {
                 out.push('\\');
                 column += 1;
             }
+        } else if style == Style::Single && is_break(next) {
+            out.push(next);
+            column = 0;
+            after_break = true;
         } else {
+            if std::mem::take(&mut after_break) {
+                out.extend(std::iter::repeat_n(' ', fold.indent));
+                column = fold.indent;
+            }
             let length = out.len();
             push(out, next, style);
             column += out[length..].chars().count();
@@ -216,8 +220,8 @@ fn literal(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason>
         (true, false) => "",
     })?;
     sink.push("\n")?;
-    for line in text.split_inclusive('\n') {
-        sink.fill(' ', if line == "\n" { 0 } else { indent })?;
+    for line in text.split_inclusive(is_break) {
+        sink.fill(' ', if line.starts_with(is_break) { 0 } else { indent })?;
         sink.push(line)?;
     }
     Ok(())

@@ -62,6 +62,7 @@ const WORDS: &[&str] = &[
     "\t", "é", "\u{1f600}", "\r", "2020-01-02", "12:30", "12:30:45", "<<", "*", "&x", "!t", "|", ">", "%",
     "@", "`", "{", "[", ",", "?", "? a", ":", "=", "...", "---", "0b1", "0o7", "1_000",
     "+1", "+.inf", ".nan", "on", "OFF", "y", "2020-1-2T3:4:5Z", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "trailing ", " leading",
+    "\u{2028}", "\u{2029}", "a\u{2028}b", "\u{2029}c", "\n\u{2028}d",
 ];
 
 fn any_json() -> BoxedStrategy<Json> {

@@ -59,7 +59,7 @@ pub struct Program {
 pub enum Command {
     /// Put the sidecar into the pods of YAML documents
     #[command(name = "kube-inject")]
-    KubeInject(KubeInject),
+    KubeInject(Box<KubeInject>),
     /// Inject Dapr's sidecar into the pods of YAML documents that request it
     #[command(name = "dapr-inject")]
     DaprInject(DaprInject),

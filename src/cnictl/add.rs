@@ -8,11 +8,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use kube::Client;
 use serde_json::{Value, json};
 
 use super::configuration::ClusterFlags;
-use super::decision::{Explained, Injection, Redirection, redirect};
+use super::decision::{Explained, Injection, Redirection, actual, redirect};
 use super::form::{Detail, Output};
 use super::runtime_class::sandbox_of;
 use super::workload::read_pod;
@@ -108,8 +107,10 @@ async fn of_pod(
             Redirection::Fails(format!("the sandbox is of the pod with UID {sandbox}, and the pod has {uid}"))
         }
         _ => match redirect(&pod, &pod, flags.ipv6) {
-            redirected @ Redirection::Yes { .. } if refuses => {
-                refusal(client.as_ref(), name, &pod).await.map_or(redirected, Redirection::Fails)
+            decided @ Redirection::Yes { .. } => {
+                let sandbox = sandbox_of(client.as_ref(), &pod).await;
+                let refused = if refuses { refusal(sandbox, name, &pod) } else { None };
+                refused.map_or_else(|| actual(decided, &pod, sandbox), Redirection::Fails)
             }
             decided => decided,
         },
@@ -132,9 +133,9 @@ async fn of_pod(
 
 /// The error with which a chain entry that refuses sandboxes refuses the pod; `None` if the pod has no class of a sandbox. Only the
 /// node's agent knows the programs of handlers.
-async fn refusal(client: Option<&Client>, name: &PodName, pod: &Value) -> Option<String> {
+fn refusal(sandbox: Option<bool>, name: &PodName, pod: &Value) -> Option<String> {
     let class = pod["spec"]["runtimeClassName"].as_str()?;
-    let is_refused = sandbox_of(client, pod).await.unwrap_or_else(|| is_sandbox(class));
+    let is_refused = sandbox.unwrap_or_else(|| is_sandbox(class));
     let error = || plugin::Error::Sandbox { pod: name.clone(), sandbox: format!("runtime class {class}") };
     is_refused.then(|| error().to_string())
 }

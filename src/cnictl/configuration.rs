@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kube::Client;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::text::read;
 use super::{Error, Streams};
@@ -23,6 +23,8 @@ use cluster::Maps;
 pub(super) use cluster::{ClusterFlags, Nodes, await_response, in_time};
 use operator::Operator;
 
+/// The namespace of the control plane where no flag names another.
+const NAMESPACE: &str = "istio-system";
 const INJECT_MAP_FLAG: &str = "--injectConfigMapName";
 const MESH_MAP_FLAG: &str = "--meshConfigMapName";
 
@@ -40,7 +42,8 @@ pub(super) struct Flags {
     /// File of the values that templates use
     #[arg(long = "valuesFile", value_name = "FILE")]
     values_file: Option<PathBuf>,
-    /// File of an IstioOperator, whose values, hub, tag and meshConfig win over those of other flags
+    /// File of an IstioOperator, whose values, meshConfig and fields that stand for values (hub, tag, revision, namespace,
+    /// components.cni, the profile openshift) win over those of other files
     #[arg(long = "operatorFileName", value_name = "FILE")]
     operator_file: Option<PathBuf>,
     /// ConfigMap of the injection's configuration; by default istio-sidecar-injector, and the revision behind it
@@ -56,8 +59,11 @@ pub(super) struct Flags {
     #[arg(long, short, default_value = "")]
     revision: String,
     /// Namespace of the control plane
-    #[arg(long = "istioNamespace", short = 'i', env = "ISTIO_NAMESPACE", default_value = "istio-system")]
+    #[arg(long = "istioNamespace", short = 'i', env = "ISTIO_NAMESPACE", default_value = NAMESPACE)]
     istio_namespace: String,
+    /// Platform: `openshift`, or another; empty: that of the values (global.platform)
+    #[arg(long, env = "PLATFORM", default_value = "")]
+    platform: String,
     #[command(flatten)]
     cluster: ClusterFlags,
     /// Use the configuration that is compiled in, without a cluster; files of values are laid over its values, as by Helm, and
@@ -85,9 +91,10 @@ struct Files {
     settings: Option<Settings>,
     values: Option<Values>,
     mesh: Option<Mesh>,
-    /// `hub` and `tag` of an IstioOperator that contains no values. They replace those of the values from another
-    /// source.
-    image: Map<String, Value>,
+    /// What the fields of an IstioOperator that contains no values stand for. It is laid over the values from another source.
+    implied: Value,
+    /// The profile of an IstioOperator, if its values are not known.
+    unknown_profile: Option<String>,
 }
 
 impl Files {
@@ -110,6 +117,12 @@ impl Flags {
         }
         let files = self.read_files()?;
         self.check_maps(files.as_ref())?;
+        if let Some(profile) = files.as_ref().and_then(|files| files.unknown_profile.as_deref()) {
+            let text = format!(
+                "the values of the IstioOperator's profile {profile} are not known, and not used: set them in spec.values"
+            );
+            self.warn(&text, streams);
+        }
         let complete = self.built_in || files.as_ref().is_some_and(Files::are_complete);
         if complete && !needed && self.cluster.are_given() {
             self.warn("--kubeconfig and --context are not used: the configuration needs no cluster", streams);
@@ -124,7 +137,7 @@ impl Flags {
                 None => {
                     let place = format!("{} has no ConfigMap {}", self.istio_namespace, self.injection_map());
                     self.warn(&format!("namespace {place}: using the configuration that is compiled in"), streams);
-                    self.built_in_config()?
+                    self.built_in_with(Files::default())?
                 }
             },
             (None, None) => {
@@ -203,19 +216,19 @@ impl Flags {
         }
     }
 
-    fn built_in_config(&self) -> Result<istio::Config, Error> {
-        Ok(istio::Config { revision: self.revision().to_owned(), ..BuiltIn::default().config()? })
-    }
-
-    /// Returns the built-in configuration with the values and the mesh of files.
+    /// Returns the built-in configuration with the values and the mesh of files, for the revision and the namespace of the flags.
     fn built_in_with(&self, files: Files) -> Result<istio::Config, Error> {
-        let built_in = self.built_in_config()?;
-        let values = match files.values {
-            Some(values) => BuiltIn::with_values(built_in.values, values),
-            None => built_in.values,
-        };
-        let values = values.with_global(files.image);
-        Ok(istio::Config { values, mesh: files.mesh.unwrap_or(built_in.mesh), ..built_in })
+        let mut given = json!({});
+        if !self.revision.is_empty() {
+            given["revision"] = self.revision().into();
+        }
+        if self.istio_namespace != NAMESPACE {
+            given["global"]["istioNamespace"] = self.istio_namespace.as_str().into();
+        }
+        let values = Values::new(given).over(Values::new(files.implied).over(files.values.unwrap_or_default()));
+        let platform = Some(self.platform.as_str()).filter(|name| !name.is_empty()).map(Platform::named);
+        let config = BuiltIn::config_with(values, files.mesh, platform)?;
+        Ok(istio::Config { revision: self.revision().to_owned(), ..config })
     }
 
     /// Reads the named files; `None` if there are none.
@@ -230,11 +243,16 @@ impl Flags {
         let injection = text(&self.inject_config_file)?.map(|text| settings(&text));
         let values = text(&self.values_file)?.map(|text| Values::parse(&text));
         let mesh = text(&self.mesh_config_file)?.map(|text| Mesh::parse(&text));
-        let image = if operator.values.is_some() { Map::new() } else { operator.image };
+        let values = values.transpose().map_err(wrong("--valuesFile"))?;
+        let (values, implied) = match operator.values {
+            Some(own) => (Some(own.over(Values::new(operator.implied))), Value::Null),
+            None => (values, operator.implied),
+        };
         Ok(Some(Files {
-            image,
+            implied,
+            unknown_profile: operator.unknown_profile,
             settings: injection.transpose().map_err(wrong("--injectConfigFile"))?,
-            values: operator.values.or(values.transpose().map_err(wrong("--valuesFile"))?),
+            values,
             mesh: operator.mesh.or(mesh.transpose().map_err(wrong("--meshConfigFile"))?),
         }))
     }
@@ -268,7 +286,7 @@ impl Flags {
                 Values::parse(&text).map_err(self.wrong(&injection))?
             }
         };
-        Ok(self.config(settings, values.with_global(files.image), mesh))
+        Ok(self.config(settings, Values::new(files.implied).over(values), mesh))
     }
 
     /// Reads the cluster's injection configuration; `None` if the cluster has none and no flag names a ConfigMap.
@@ -283,7 +301,8 @@ impl Flags {
 
     fn config(&self, settings: Settings, values: Values, mesh: Mesh) -> istio::Config {
         let revision = self.revision().to_owned();
-        let (platform, compliance_policy) = (Platform::Kubernetes, String::new());
+        let platform = if self.platform.is_empty() { Platform::of(&values) } else { Platform::named(&self.platform) };
+        let compliance_policy = String::new();
         istio::Config { settings, values, mesh, revision, platform, compliance_policy }
     }
 

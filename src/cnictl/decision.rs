@@ -9,7 +9,7 @@ use super::Error;
 use super::live::Live;
 use super::parameters::{Parameter, parameters};
 use super::validation::FailedValidation;
-use crate::inject::istio::policy;
+use crate::inject::istio::{Injector, Sandbox, policy};
 use crate::plugin::{self, SkipReason, Verdict};
 use crate::pod::PodFacts;
 use crate::redirect::Redirect;
@@ -64,7 +64,9 @@ pub(super) enum Redirection {
     No(SkipReason),
     /// The plugin is not called: the pod has the node's network, or runs on Windows.
     Unfit(policy::Reason),
-    /// The plugin refuses the pod's sandbox.
+    /// The plugin's rules do not reach the pod in its sandbox.
+    Sandboxed(Sandbox),
+    /// The plugin refuses the pod's sandbox, or the pod does not start for another reason.
     Fails(String),
     /// The webhook refuses the pod, so the plugin is not called.
     NoPod,
@@ -81,7 +83,10 @@ impl Explained {
         let is_refused = |injection: &Injection| matches!(injection, Injection::Fails(_));
         !(is_refused(&self.injection)
             || self.dapr.as_ref().is_some_and(is_refused)
-            || matches!(self.redirection, Redirection::Fails(_))
+            || matches!(
+                self.redirection,
+                Redirection::Fails(_) | Redirection::Sandboxed(Sandbox { is_validated: true, .. })
+            )
             || self.validation.is_some())
     }
 
@@ -96,7 +101,8 @@ impl Explained {
 
     /// Returns the difference between the decision and the state of the running pod.
     pub(super) fn difference(&self) -> Option<String> {
-        self.live.as_ref()?.difference(matches!(self.redirection, Redirection::Yes { .. }))
+        // The plugin's ADD does not depend on the sandbox.
+        self.live.as_ref()?.difference(matches!(self.redirection, Redirection::Yes { .. } | Redirection::Sandboxed(_)))
     }
 }
 
@@ -117,6 +123,16 @@ pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Redirection {
             Redirection::Yes { redirect, parameters, rules, warnings }
         }
     }
+}
+
+/// Returns the plugin's decision, or the reason for which its rules do not reach the pod. An injected pod may have been edited since.
+/// `sandbox`: as in a `Request`.
+pub(super) fn actual(decided: Redirection, pod: &Value, sandbox: Option<bool>) -> Redirection {
+    if !matches!(decided, Redirection::Yes { .. }) {
+        return decided;
+    }
+    let unreached = || Injector::sandbox(pod, sandbox).map(Redirection::Sandboxed);
+    policy::unfit(&pod["spec"]).map(Redirection::Unfit).or_else(unreached).unwrap_or(decided)
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use super::form::Detail;
 use super::next;
 use super::parameters::{Parameter, mode};
 use super::purpose::phrase;
+use crate::contract::SANDBOX;
 use crate::diagnostics::terminal::{Colour, Style, printable};
+use crate::inject::istio::Sandbox;
 
 /// The width of the column of parameters' names, in characters.
 const NAMES: usize = 24;
@@ -152,6 +154,7 @@ impl Redirection {
             }
             Self::No(reason) => format!("no: {reason} ({})", reason.meaning()),
             Self::Unfit(reason) => format!("no: {} ({reason})", reason.label()),
+            Self::Sandboxed(sandbox) => format!("no: {SANDBOX} ({})", unreached(sandbox)),
             Self::Fails(error) => format!("it does not start: {error}"),
             Self::NoPod => "there is no pod".to_owned(),
         }
@@ -160,8 +163,8 @@ impl Redirection {
     fn colour(&self) -> Colour {
         match self {
             Self::Yes { .. } => Colour::Green,
-            Self::No(_) | Self::Unfit(_) | Self::NoPod => Colour::Yellow,
-            Self::Fails(_) => Colour::Red,
+            Self::Fails(_) | Self::Sandboxed(Sandbox { is_validated: true, .. }) => Colour::Red,
+            Self::No(_) | Self::Unfit(_) | Self::Sandboxed(_) | Self::NoPod => Colour::Yellow,
         }
     }
 
@@ -186,9 +189,21 @@ impl Redirection {
             }
             Self::No(reason) => json!({ "redirected": false, "reason": reason.as_str() }),
             Self::Unfit(reason) => json!({ "redirected": false, "reason": reason.label() }),
+            Self::Sandboxed(sandbox) => {
+                json!({ "redirected": false, "reason": SANDBOX, "meaning": unreached(sandbox) })
+            }
             Self::Fails(error) => json!({ "redirected": false, "reason": "error", "error": error }),
             Self::NoPod => json!({ "redirected": false, "reason": "no_pod" }),
         }
+    }
+}
+
+/// Says why rules do not reach a pod.
+fn unreached(sandbox: &Sandbox) -> String {
+    let reason = format!("rules of the node's kernel do not reach the sandbox of runtimeClassName {:?}", sandbox.class);
+    match sandbox.is_validated {
+        true => format!("{reason}, where istio-validation never succeeds: the pod does not start"),
+        false => reason,
     }
 }
 

@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::Value;
 
 use super::configuration::{self, Loaded};
-use super::decision::{Explained, Injection, Redirection, redirect};
+use super::decision::{Explained, Injection, Redirection, actual, redirect};
 use super::form::Output;
 use super::live::Live;
 use super::runtime_class::sandbox_of;
@@ -19,7 +19,7 @@ use super::workload::{Workload, pods_of, read_pod};
 use super::{Error, Streams, add, dapr, documents, status, text};
 use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
-use crate::inject::istio::policy::unfit;
+use crate::inject::istio::policy::Reason;
 use crate::inject::istio::{Injected, InjectionOutcome, Request};
 use crate::inject::{self, apply};
 
@@ -179,10 +179,13 @@ fn explain(pod: &Value, sandbox: Option<bool>, flags: &Pods, injectors: &Injecto
     let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
     let redirection = match redirect(&injected, pod, flags.ipv6) {
         _ if refused => Redirection::NoPod,
-        // An injected pod may have been edited since.
-        yes @ Redirection::Yes { .. } => unfit(&injected["spec"]).map_or(yes, Redirection::Unfit),
-        other => other,
+        redirection => actual(redirection, &injected, sandbox),
     };
+    let checked = match injection {
+        Injection::Already => injectors.istio.injector.check(pod, namespace),
+        _ => Ok(()),
+    };
+    let redirection = checked.map_or_else(|error| Redirection::Fails(error.to_string()), |()| redirection);
     let (namespace, name, ips) = (namespace.to_owned(), name.to_owned(), ips(&injected));
     let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
     let validation = FailedValidation::of(pod);
@@ -204,22 +207,32 @@ fn inject_istio(
 ) -> (Injection, Value) {
     if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
         warnings.extend(loaded.injector.warnings(pod, namespace, sandbox));
+        if let Reason::IgnoredNamespace(_) = loaded.injector.decide(pod, namespace).reason {
+            warnings.push(in_system_namespace(namespace));
+        }
         return (Injection::Already, pod.clone());
     }
     let native_sidecars = loaded.nodes.have_native_sidecars(pod["spec"]["nodeName"].as_str());
     let request = Request { native_sidecars, sandbox, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
         Ok(InjectionOutcome::Skipped(decision)) => {
-            warnings.extend(decision.warning.iter().map(ToString::to_string));
+            warnings.extend(decision.warnings.iter().map(ToString::to_string));
             (Injection::No { rule: decision.reason.label(), reason: decision.reason.to_string() }, pod.clone())
         }
         Ok(InjectionOutcome::Injected { decision, injected: Injected { pod: injected, warnings: ignored, .. } }) => {
-            warnings.extend(decision.warning.iter().map(ToString::to_string).chain(ignored));
+            warnings.extend(decision.warnings.iter().map(ToString::to_string).chain(ignored));
             let (rule, reason) = (decision.reason.label(), decision.reason.to_string());
             (Injection::Yes { rule, reason, added: added(pod, &injected) }, injected)
         }
         Err(error) => (Injection::Fails(error.to_string()), pod.clone()),
     }
+}
+
+fn in_system_namespace(namespace: &str) -> String {
+    format!(
+        "namespace {namespace} is a system namespace, in which no pod is injected; the plugin skips the pods of its \
+         excludeNamespaces, by default those of kube-system"
+    )
 }
 
 /// Returns the decision of Dapr's webhook, if the pod uses Dapr, and the injected pod.

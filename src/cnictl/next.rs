@@ -51,6 +51,11 @@ fn redirection(pod: &Explained) -> Option<String> {
         Redirection::Fails(_) => Some("correct the pod, and create it again".to_owned()),
         Redirection::NoPod => None,
         Redirection::Unfit(reason) => Some(uninjected(reason.label(), namespace)),
+        Redirection::Sandboxed(_) => Some(
+            "remove runtimeClassName from the pod's template, or unset Istio's value pilot.cni.enabled, so that istio-init programs \
+             the rules in the sandbox"
+                .to_owned(),
+        ),
         Redirection::No(reason) => not_redirected(*reason),
     }
 }

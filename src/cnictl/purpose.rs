@@ -1,6 +1,7 @@
 //! Describes a rule in a phrase: the traffic that it matches, and the effect on that traffic. Pure.
 
-use ruleset::{Chain, CtStates, Match, Proto, Rule, Target, fmt_net};
+use redirect::istio;
+use ruleset::{CtStates, Match, Proto, Rule, Target, fmt_net};
 
 /// Returns the phrase for a rule, such as "TCP to port 3306 is not redirected".
 pub(super) fn phrase(rule: &Rule) -> String {
@@ -36,7 +37,9 @@ fn matched(condition: &Match) -> Option<String> {
         Match::CtState(CtStates::RelatedEstablished) => "of an existing connection".to_owned(),
         Match::Mark { mark, mask, negated: false } => format!("with mark {}", bits(*mark, *mask)),
         Match::Mark { mark, mask, negated: true } => format!("without mark {}", bits(*mark, *mask)),
-        Match::ConnMark { mark, mask } => format!("of a connection with mark {}", bits(*mark, *mask)),
+        Match::ConnMark { mark, mask, negated } => {
+            format!("of a connection {} mark {}", if *negated { "without" } else { "with" }, bits(*mark, *mask))
+        }
     })
 }
 
@@ -47,16 +50,16 @@ fn bits(mark: u32, mask: u32) -> String {
 
 fn target(rule: &Rule) -> String {
     match &rule.target {
-        Target::Return if rule.chain == Chain::IstioOutputDns => "returns to the calling chain".to_owned(),
+        Target::Return if rule.chain == istio::OUTPUT_DNS => "returns to the calling chain".to_owned(),
         Target::Return => "is not redirected".to_owned(),
         Target::Accept => "is accepted".to_owned(),
         Target::Drop => "is dropped".to_owned(),
         Target::Jump(chain) => format!("continues in {}", chain.as_str()),
         Target::RedirectTo(port) => format!("goes to port {port} of the pod"),
-        Target::Tproxy { port, mark } => {
-            format!("goes to port {port} of the pod with its addresses, and gets mark {mark}")
+        Target::Tproxy { port, mark, mask } => {
+            format!("goes to port {port} of the pod with its addresses, and gets mark {}", bits(*mark, *mask))
         }
-        Target::SetMark(mark) => format!("gets mark {mark}"),
+        Target::SetMark { mark, mask } => format!("gets mark {}", bits(*mark, *mask)),
         Target::SaveMark => "gives its mark to its connection".to_owned(),
         Target::RestoreMark => "gets the mark of its connection".to_owned(),
         Target::SetConnMark { mark, mask } => format!("gives its connection mark {}", bits(*mark, *mask)),

@@ -65,7 +65,10 @@ pub(super) fn pods_of(document: Value) -> Vec<Value> {
                 && let Some(metadata) = metadata.as_object_mut()
             {
                 metadata.insert("name".to_owned(), name.clone());
-                metadata.insert("namespace".to_owned(), namespace.clone());
+                // As `kube-inject`: that of the template counts only if the workload has none.
+                if namespace.as_str().is_some_and(|namespace| !namespace.is_empty()) {
+                    metadata.insert("namespace".to_owned(), namespace.clone());
+                }
                 metadata.retain(|_, value| !value.is_null());
             }
             add_claims(&mut pod, &document);

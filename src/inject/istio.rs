@@ -76,6 +76,7 @@ pub use values::Values;
 use crate::inject::patch::{self, Operation};
 use overlay::Overlays;
 use settings::{Program, SIDECAR};
+use status::Status;
 use subject::Subject;
 
 /// A pod to review, with the settings and the state of the cluster on which its injection depends.
@@ -113,6 +114,15 @@ impl<'a> Request<'a> {
             budget: Budget::default(),
         }
     }
+}
+
+/// The sandbox of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// The pod's runtime class.
+    pub class: String,
+    /// Whether the pod waits for a redirection that there is not.
+    pub is_validated: bool,
 }
 
 /// The result of a review.
@@ -194,6 +204,31 @@ impl Injector {
             warnings.extend(status_port::warnings(pod, pod, (&mesh.json, &proxy)));
         }
         warnings
+    }
+
+    /// Returns the sandbox in which no rules of the node reach a pod with a sidecar; `None` if the pod is in none, or its traffic not
+    /// for the node to redirect. `sandbox`: see [`Request::sandbox`].
+    pub fn sandbox(pod: &Value, sandbox: Option<bool>) -> Option<Sandbox> {
+        let class = advice::redirected_sandbox(pod, sandbox)?.to_owned();
+        Some(Sandbox { class, is_validated: annotations::is_validated(pod) })
+    }
+
+    /// Checks that a pod that has its sidecar can start, as an injection checks it.
+    ///
+    /// # Errors
+    /// The pod would not be created, or would not start, because of what an injection left in it.
+    pub fn check(&self, pod: &Value, namespace: &str) -> Result<(), Error> {
+        if !self.decide(pod, namespace).inject {
+            return annotations::check_skipped(pod);
+        }
+        startable::check_annotations(pod)?;
+        let budget = &mut Budget::default();
+        let owner = Owner::of_pod(pod, namespace_of(pod, namespace));
+        let Some(status) = Status::of(pod, budget)? else { return Ok(()) };
+        let before = former::original(pod, &owner.name, budget)?;
+        annotations::check_injected(pod)?;
+        startable::check((&before, &[]), pod, &status.template_pod())?;
+        Ok(())
     }
 
     /// Decides about a pod and injects it.

@@ -14,7 +14,7 @@ use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use super::typed::{Merge, Struct};
-pub(in crate::inject) use difference::{difference, sets};
+pub(in crate::inject) use difference::{difference, removes, sets};
 use directive::Directive;
 use list::Order;
 pub(in crate::inject) use standing::{replaced, restricted, standing};

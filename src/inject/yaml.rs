@@ -12,6 +12,7 @@ mod merge_key;
 mod node;
 mod overflow;
 mod scalar;
+mod separators;
 #[cfg(test)]
 mod tests;
 

@@ -86,8 +86,8 @@ struct Injection {
     /// Compliance policy, such as fips-140-3
     #[arg(long = "compliancePolicy", env = "COMPLIANCE_POLICY", default_value = "")]
     compliance_policy: String,
-    /// Refuse pods whose runtime class is gVisor's or Kata's by its name, instead of warning: rules of the node's kernel do
-    /// not reach such a sandbox
+    /// Refuse pods whose runtime class is that of a sandbox, by its handler or, where that is not known, by its name, instead of
+    /// warning: rules of the node's kernel do not reach such a sandbox
     #[arg(long = "refuseSandboxes", env = "REFUSE_SANDBOXES", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     refuse_sandboxes: bool,
     /// Release of Istio whose injection policy applies; by default the one that the configuration's format implies
@@ -213,17 +213,20 @@ impl Flags {
     /// Returns the settings of the injection, with an empty environment.
     pub fn injection(&self) -> istio::Options {
         let flags = self.injection.clone();
-        let mut built_in = BuiltIn::default();
-        let namespace = self.configuration.istio_namespace.as_deref().unwrap_or("istio-system");
-        built_in.discovery =
-            flags.discovery_address.unwrap_or_else(|| format!("{}.{namespace}.svc:15012", self.revised("istiod")));
+        let mut built_in = BuiltIn { discovery: flags.discovery_address, ..BuiltIn::default() };
+        if let Some(namespace) = self.configuration.istio_namespace.as_deref().filter(|namespace| !namespace.is_empty())
+        {
+            built_in.namespace = namespace.to_owned();
+        }
+        if flags.revision != "default" {
+            built_in.revision.clone_from(&flags.revision);
+        }
         if let Some(image) = flags.proxy_image {
             built_in.validation_image.clone_from(&image);
             built_in.proxy_image = image;
         }
         built_in.validation_image = flags.validation_image.unwrap_or(built_in.validation_image);
-        let openshift = flags.platform.eq_ignore_ascii_case("openshift");
-        let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
+        let platform = Platform::named(&flags.platform);
         let (revision, compliance_policy) = (flags.revision, flags.compliance_policy);
         let environment = std::collections::BTreeMap::new();
         let (era, refuse_sandboxes) = (flags.release, flags.refuse_sandboxes);

@@ -67,7 +67,8 @@ pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> 
 }
 
 /// Returns a warning that lists the assumptions of the built-in configuration about the cluster.
-fn assumption(BuiltIn { proxy_image, discovery, .. }: &BuiltIn) -> String {
+fn assumption(built_in: &BuiltIn) -> String {
+    let (proxy_image, discovery) = (&built_in.proxy_image, built_in.address());
     let rest = if discovery.is_empty() {
         "belongs to no mesh".to_owned()
     } else {
@@ -122,8 +123,8 @@ fn outcome_of(outcome: istio::InjectionOutcome<'_>) -> AdmissionOutcome {
         istio::InjectionOutcome::Injected { decision, injected } => (decision, Some(injected)),
     };
     let (rule, mut reason) = (decision.reason.label(), decision.reason.to_string());
-    let mut warnings: Vec<String> = decision.warning_sentence().into_iter().collect();
-    if let Some(warning) = &decision.warning {
+    let mut warnings: Vec<String> = decision.warning_sentences().collect();
+    for warning in &decision.warnings {
         reason += &format!("; {warning}");
     }
     warnings.extend(injected.iter().flat_map(|injected| injected.warnings.iter().cloned()));

@@ -12,7 +12,7 @@ use super::cnictl::{POD, cnictl, kubeconfig, text};
 
 /// Returns the standard output of a command; asserts that it succeeded, or explained a pod that cannot start.
 #[track_caller]
-fn said(done: &Output) -> String {
+pub(crate) fn said(done: &Output) -> String {
     assert!(matches!(done.status.code(), Some(0 | 3)), "{done:?}");
     text(&done.stdout)
 }
@@ -56,7 +56,7 @@ fn an_injected_pod_out_of_the_plugins_reach_is_not_redirected() {
 }
 
 #[track_caller]
-fn json_of(done: &Output) -> Value {
+pub(crate) fn json_of(done: &Output) -> Value {
     serde_json::from_str(&said(done)).unwrap()
 }
 
@@ -184,7 +184,7 @@ fn an_application_on_a_port_of_the_proxy_is_named_before_and_after_the_injection
 }
 
 /// An injected pod with this UID.
-fn injected(uid: &str) -> String {
+pub(crate) fn injected(uid: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, uid: {uid}, annotations: {{sidecar.istio.io/status: '{{}}'}}}}\n\
          spec: {{containers: [{{name: istio-proxy, args: [proxy, sidecar]}}]}}\n"
@@ -222,9 +222,11 @@ fn a_saved_call_that_refuses_sandboxes_fails_for_a_pod_in_one() {
     let refused = redirection(&pod, &refusing);
     let error = refused["error"].as_str().unwrap_or_default();
     assert!(error.contains("(runtime class kata)") && error.contains("this node refuses such pods"), "{refused}");
-    for (pod, conf) in [(&pod, &conf()), (&pod.replace("kata", "fast"), &refusing), (&injected("u1"), &refusing)] {
-        assert_eq!(redirection(pod, conf)["redirected"], true, "{pod}");
+    for pod in [&pod.replace("kata", "fast"), &injected("u1")] {
+        assert_eq!(redirection(pod, &refusing)["redirected"], true, "{pod}");
     }
+    let unreached = redirection(&pod, &conf());
+    assert_eq!((&unreached["redirected"], &unreached["reason"]), (&json!(false), &json!("sandbox")), "{unreached}");
 }
 
 #[test]
@@ -288,6 +290,7 @@ async fn the_handler_of_a_pods_runtime_class_tells_a_sandbox() {
         api.put(pod);
         let shown = said(&cnictl(&["explain", "web-0", "-n", "shop", "--builtIn"], "", Some(&path)));
         assert_eq!(shown.contains(&format!("runtimeClassName {class:?} is a sandbox")), is_sandbox, "{class}: {shown}");
+        assert_eq!(shown.contains("redirected: no: sandbox ("), is_sandbox, "{class}: {shown}");
     }
 }
 

@@ -17,6 +17,7 @@ mod manuals;
 mod paths;
 mod plugin;
 mod sources;
+mod starts;
 mod status;
 mod terminal;
 mod trace;

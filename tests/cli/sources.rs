@@ -44,6 +44,12 @@ impl Files {
             ("no-image", "{from: values}"),
             ("only-image", "kind: IstioOperator\nspec: {hub: operator, tag: '3'}"),
             ("only-hub", "kind: IstioOperator\nspec: {hub: operator}"),
+            ("openshift", "global: {platform: openshift}"),
+            ("openshift-operator", "kind: IstioOperator\nspec: {profile: openshift}"),
+            ("openshift-values", "kind: IstioOperator\nspec: {values: {global: {platform: openshift}}}"),
+            ("no-plugin", "kind: IstioOperator\nspec: {components: {cni: {enabled: false}}}"),
+            ("demo", "kind: IstioOperator\nspec: {profile: demo}"),
+            ("canary", "{revision: canary, global: {istioNamespace: mesh}}"),
             (
                 "brackets",
                 "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: [[ .MeshConfig.TrustDomain ]]\n",
@@ -230,6 +236,74 @@ fn files_of_values_are_laid_over_those_that_are_compiled_in() {
     ] {
         let found = sidecar(&[files.flags(flags), vec!["--builtIn".to_owned()]].concat(), None);
         assert_eq!(found.map(|(image, _)| image), Ok(image.to_owned()), "{flags:?}");
+    }
+}
+
+/// Returns the pod that `kube-inject` prints with the built-in configuration, and standard error.
+fn built_in(flags: &[String]) -> (Value, String) {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let done = cnictl(&[&["kube-inject", "--builtIn", "-f", "-"], &flags[..]].concat(), POD, None);
+    assert!(done.status.success(), "{flags:?}: {}", text(&done.stderr));
+    let pod = istio_cni::inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
+    (pod, text(&done.stderr))
+}
+
+#[test]
+fn the_platform_of_values_and_of_an_operator_is_that_of_the_pod_unless_a_flag_names_another() {
+    const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+    let files = Files::new();
+    let values = |name| files.flags(&[("--valuesFile", name)]);
+    let operator = |name| files.flags(&[("--operatorFileName", name)]);
+    let platform = |mut flags: Vec<String>, name: &str| {
+        flags.push(format!("--platform={name}"));
+        flags
+    };
+    for (flags, is_called_by_multus) in [
+        (Vec::new(), false),
+        (values("openshift"), true),
+        (operator("openshift-operator"), true),
+        (operator("openshift-values"), true),
+        (platform(Vec::new(), "openshift"), true),
+        (platform(Vec::new(), ""), false),
+        (platform(values("openshift"), "kubernetes"), false),
+    ] {
+        let (pod, said) = built_in(&flags);
+        let networks = &pod["metadata"]["annotations"][NETWORKS];
+        assert_eq!(networks == "default/istio-cni", is_called_by_multus, "{flags:?}: {networks}");
+        assert_eq!(said, "", "{flags:?}");
+    }
+    let explained = cnictl(&["explain", "--builtIn", "--platform=openshift", "-f", "-"], POD, None);
+    assert!(explained.status.success(), "{}", text(&explained.stderr));
+}
+
+#[test]
+fn components_of_an_operator_stand_for_values_and_a_profile_that_is_not_known_is_named() {
+    let files = Files::new();
+    let (pod, said) = built_in(&files.flags(&[("--operatorFileName", "no-plugin")]));
+    assert_eq!((&pod["spec"]["initContainers"][0]["name"], &*said), (&json!("istio-init"), ""));
+    let (_, said) = built_in(&files.flags(&[("--operatorFileName", "demo")]));
+    assert!(said.starts_with("the values of the IstioOperator's profile demo are not known"), "{said}");
+}
+
+#[test]
+fn the_revision_and_the_namespace_of_istiod_are_in_the_addresses_of_the_built_in_templates() {
+    let files = Files::new();
+    let flags = |flags: &[&str]| flags.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let canary = files.flags(&[("--valuesFile", "canary")]);
+    for (flags, address) in [
+        (Vec::new(), "istiod.istio-system.svc:15012"),
+        (flags(&["-r", "default"]), "istiod.istio-system.svc:15012"),
+        (flags(&["-r", "canary"]), "istiod-canary.istio-system.svc:15012"),
+        (flags(&["-i", "mesh"]), "istiod.mesh.svc:15012"),
+        (canary.clone(), "istiod-canary.mesh.svc:15012"),
+        ([canary, flags(&["-r", "stable", "-i", "other"])].concat(), "istiod-stable.other.svc:15012"),
+    ] {
+        let (pod, _) = built_in(&flags);
+        let env = pod["spec"]["containers"][1]["env"].as_array().unwrap();
+        let value = |name: &str| env.iter().find(|one| one["name"] == name).unwrap()["value"].as_str().unwrap();
+        let config: Value = serde_json::from_str(value("PROXY_CONFIG")).unwrap();
+        let discovery = config["discoveryAddress"].as_str().unwrap_or("istiod.istio-system.svc:15012");
+        assert_eq!([value("CA_ADDR"), discovery], [address; 2], "{flags:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of pods that are injected again with other settings: the result is that of the second injection alone.
 
 mod changes;
+mod documents;
 mod edits;
 mod others;
 mod records;
@@ -40,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> =
         checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect();
     trials.extend(changes::trials());
+    trials.extend(documents::trials());
     trials.extend(others::trials());
     trials.extend(records::trials());
     let corpus = tier::corpus_directory();
@@ -123,12 +125,10 @@ fn injections(settings: &Path, all: bool) -> Result<Vec<Injection>, Failed> {
     Ok(injections)
 }
 
-/// Checks that documents are injected again as pods are, though `kube-inject` leaves no record but Istio's own: for
-/// all settings of the template `sidecar` that redirect as usual.
+/// Checks that documents are injected again as pods are, though `kube-inject` leaves no record but Istio's own where that
+/// suffices: for all settings that redirect as usual.
 fn all_pairs_of_documents(settings: &Path) -> Result<(), Failed> {
     let injections = injections(settings, false)?;
-    let injections: Vec<&Injection> =
-        injections.iter().filter(|injection| injection.name.contains("\"sidecar\"")).collect();
     let probes = json!({"name": "app", "image": "i", "livenessProbe": {"httpGet": {"port": 80}, "timeoutSeconds": 2},
         "readinessProbe": {"tcpSocket": {"port": 81}}, "startupProbe": {"grpc": {"port": 82}}});
     let own = json!({"name": "istio-proxy", "image": "auto", "env": [{"name": "A", "value": "b"}], "securityContext": {"runAsUser": 7}});
@@ -140,6 +140,7 @@ fn all_pairs_of_documents(settings: &Path) -> Result<(), Failed> {
     ];
     for (first, second) in injections.iter().flat_map(|first| injections.iter().map(move |second| (first, second))) {
         for pod in &pods {
+            let pod = &first.with_image(second.with_image(pod.clone()));
             let what = format!("{} and then {}: {pod}", first.name, second.name);
             let failed = |error: Failed| Failed::from(format!("{what}\n{}", error.message().unwrap_or_default()));
             let expected = second.kube_inject(pod).map_err(failed)?;

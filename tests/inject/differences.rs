@@ -1,5 +1,6 @@
 //! Tests of the intended differences from Istio's injection: one trial for each, under its name in docs/webhook.md.
 
+mod elsewhere;
 mod status_port;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,8 @@ use istio_cni::inject::istio::{
 };
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
+
+use elsewhere::ELSEWHERE;
 
 type Check = fn() -> Result<(), Failed>;
 
@@ -34,68 +37,8 @@ const DIFFERENCES: &[(&str, Check)] = &[
     ("ports of one number", ports),
     ("native sidecar by another value", native),
     ("default templates of a document", document),
-];
-
-/// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: &[(&str, &str, &str)] = &[
-    (
-        "value that Go reads as false",
-        "src/inject/istio/policy/tests.rs",
-        "a_value_that_go_reads_as_false_declines_since_1_27_too",
-    ),
-    ("validation in a pod that the plugin skips", "tests/inject/startable.rs", "skipped"),
-    (
-        "application that a template deletes",
-        "src/inject/istio/pipeline/tests.rs",
-        "an_application_that_no_template_deletes_by_name_remains",
-    ),
-    (
-        "port that the agent cannot scrape",
-        "src/inject/istio/prometheus.rs",
-        "a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name",
-    ),
-    (
-        "injected pod that the API server refuses",
-        "src/inject/istio/startable/tests.rs",
-        "each_field_that_prevents_the_start_is_named",
-    ),
-    (
-        "handler of the pod's own sidecar",
-        "src/inject/istio/unions.rs",
-        "the_handler_of_the_pods_own_container_replaces_the_templates",
-    ),
-    ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
-    ("changes between two injections", "tests/inject/again/changes.rs", "metrics"),
-    ("record of a former injection", "tests/inject/again/others.rs", "without_record"),
-    ("damaged record of a former injection", "tests/inject/again/records.rs", "damaged"),
-    (
-        "overlay of a sidecar in the other list",
-        "src/inject/istio/pipeline/tests.rs",
-        "an_overlay_of_the_sidecar_is_merged_into_it_wherever_it_is",
-    ),
-    (
-        "cron job",
-        "src/inject/istio/documents.rs",
-        "the_pods_of_a_cron_job_have_labels_and_annotations_as_its_job_template",
-    ),
-    ("deep YAML", "src/inject/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
-    (
-        "repeated keys in deep YAML",
-        "src/inject/yaml/tests/work.rs",
-        "copies_of_maps_with_repeated_integer_keys_are_bounded_by_their_depth",
-    ),
-    (
-        "request that is too large",
-        "tests/webhook/hostile.rs",
-        "six_mebibytes_are_accepted_and_one_byte_more_is_refused",
-    ),
-    ("request by another method", "tests/webhook/reviews.rs", "invalid_reviews_get_the_reason"),
-    (
-        "review over its budget",
-        "src/inject/istio/pipeline/tests.rs",
-        "a_pod_over_the_budget_is_refused_with_the_reason",
-    ),
-    ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_get_one_event"),
+    ("image of a template in a pod that is skipped", without_image),
+    ("namespace of a workload", namespace),
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -363,6 +306,53 @@ fn document() -> Result<(), Failed> {
             sidecar["env"].as_array().is_some_and(|env| env.iter().any(|variable| variable["name"] == "TEAM"));
         equal(&json!(has_team), &json!(of_team))?;
         equal(&document["spec"]["containers"], &injected.pod["spec"]["containers"])?;
+    }
+    Ok(())
+}
+
+fn without_image() -> Result<(), Failed> {
+    let injector = Injector::new(BuiltIn::default().config()?);
+    let proxy = json!({"name": "istio-proxy", "image": "auto"});
+    for (network, said) in [
+        (
+            true,
+            json!([
+                "container \"istio-proxy\" has the image \"auto\", which stands for that of a template; nobody sets it, and the \
+                       container does not start: no Istio sidecar, for it uses the host's network"
+            ]),
+        ),
+        (false, json!([])),
+    ] {
+        let containers = json!([{"name": "a", "image": "a:1"}, proxy]);
+        let pod = json!({"metadata": {}, "spec": {"hostNetwork": network, "containers": containers}});
+        equal(&json!(injector.decide(&pod, "shop").warning_sentences().collect::<Vec<_>>()), &said)?;
+    }
+    Ok(())
+}
+
+fn namespace() -> Result<(), Failed> {
+    const TEMPLATE: &str = "spec: {containers: [{name: istio-proxy, image: i, args: ['{{ .ObjectMeta.Namespace }}']}]}";
+    let injector =
+        Injector::new(Config { settings: Settings::from_template(TEMPLATE)?, ..BuiltIn::default().config()? });
+    for (own, of_template, expected) in [
+        (json!("shop"), json!("kube-system"), json!("shop")),
+        (json!("kube-system"), json!("shop"), json!(null)),
+        (json!(null), json!("kube-public"), json!(null)),
+        (json!(null), json!("shop"), json!("shop")),
+        (json!(null), json!(null), json!("")),
+    ] {
+        let pod =
+            json!({"metadata": {"namespace": of_template}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}});
+        let metadata = json!({"name": "w", "namespace": own});
+        let workload =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": pod}});
+        let Document::Workload { document, skipped, .. } = injector.inject_document(workload, &|_| false)? else {
+            return Err("is no workload".into());
+        };
+        let template = &document["spec"]["template"];
+        let found = template["spec"]["containers"][1]["args"].get(0).unwrap_or(&Value::Null);
+        equal(&json!([found, skipped.len()]), &json!([expected, usize::from(expected.is_null())]))?;
+        equal(&template["metadata"]["namespace"], &of_template)?;
     }
     Ok(())
 }

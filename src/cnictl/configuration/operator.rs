@@ -1,6 +1,6 @@
 //! Parses values and mesh configuration of an `IstioOperator` resource (`--operatorFileName`).
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::super::Error;
 use crate::inject::istio::{self, Mesh, Values};
@@ -8,13 +8,22 @@ use crate::inject::yaml;
 
 const FLAG: &str = "--operatorFileName";
 
+/// The profiles whose values are those of the charts, as far as pods are concerned.
+const PLAIN: [&str; 3] = ["default", "empty", "minimal"];
+/// The profiles for OpenShift.
+const OPENSHIFT: [&str; 2] = ["openshift", "openshift-ambient"];
+
 /// The parts of the configuration in the resource.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
+    /// The values of the spec.
     pub(super) values: Option<Values>,
     pub(super) mesh: Option<Mesh>,
-    /// `hub` and `tag` of the spec, which replace those of values from another source.
-    pub(super) image: Map<String, Value>,
+    /// The values that other fields of the spec stand for. They are defaults of its own values, and replace those of values from
+    /// another source.
+    pub(super) implied: Value,
+    /// The profile, if its values are not known.
+    pub(super) unknown_profile: Option<String>,
 }
 
 impl Operator {
@@ -25,23 +34,64 @@ impl Operator {
             yaml::value(text).map_err(|error| wrong(istio::Error::Configuration { what: "IstioOperator", error }))?;
         let spec = resource.get("spec").and_then(Value::as_object).ok_or_else(no_map)?;
         let part = |key: &str| spec.get(key).filter(|part| !part.is_null());
-        let image: Map<_, _> =
-            ["hub", "tag"].iter().filter_map(|key| Some(((*key).to_owned(), part(key)?.clone()))).collect();
-        let values = part("values").map(|values| Values::parse(&with_image(values, &image).to_string()).map_err(wrong));
+        let values = part("values").map(|values| Values::parse(&values.to_string()).map_err(wrong)).transpose()?;
         let mesh = part("meshConfig").map(|mesh| Mesh::parse(&mesh.to_string()).map_err(wrong));
-        Ok(Self { values: values.transpose()?, mesh: mesh.transpose()?, image })
+        let profile = spec.get("profile").and_then(Value::as_str).filter(|profile| !profile.is_empty());
+        let is_known = |profile: &&str| PLAIN.contains(profile) || OPENSHIFT.contains(profile);
+        Ok(Self {
+            values,
+            mesh: mesh.transpose()?,
+            implied: implied(spec, profile.is_some_and(|profile| OPENSHIFT.contains(&profile))),
+            unknown_profile: profile.filter(|profile| !is_known(profile)).map(str::to_owned),
+        })
     }
 }
 
-/// Returns the values, with `hub` and `tag` of the resource's spec as defaults.
-fn with_image(values: &Value, image: &Map<String, Value>) -> Value {
-    let mut values = values.clone();
-    if let Some(values) = values.as_object_mut()
-        && let Some(global) = values.entry("global").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
-    {
-        for (key, own) in image {
-            global.entry(key).or_insert_with(|| own.clone());
+/// Returns the values that fields of the spec other than `values` stand for.
+fn implied(spec: &Map<String, Value>, openshift: bool) -> Value {
+    let mut values = match openshift {
+        true => json!({"global": {"platform": "openshift"}, "pilot": {"cni": {"enabled": true, "provider": "multus"}}}),
+        false => json!({}),
+    };
+    let part = |key: &str| spec.get(key).filter(|part| !part.is_null()).cloned();
+    for (key, value) in [("hub", part("hub")), ("tag", part("tag")), ("istioNamespace", part("namespace"))] {
+        if let Some(value) = value {
+            values["global"][key] = value;
         }
     }
+    if let Some(revision) = part("revision") {
+        values["revision"] = revision;
+    }
+    let plugin = spec.get("components").and_then(|components| components.pointer("/cni/enabled")?.as_bool());
+    if let Some(enabled) = plugin {
+        values["pilot"]["cni"]["enabled"] = enabled.into();
+    }
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_the_spec_stand_for_values() {
+        let implied = |spec: Value| Operator::parse(&json!({"spec": spec}).to_string()).unwrap().implied;
+        assert_eq!(implied(json!({"profile": "default"})), json!({}));
+        let openshift =
+            json!({"global": {"platform": "openshift"}, "pilot": {"cni": {"enabled": true, "provider": "multus"}}});
+        assert_eq!(implied(json!({"profile": "openshift"})), openshift);
+        let without_plugin = json!({"profile": "openshift", "components": {"cni": {"enabled": false}}});
+        assert_eq!(implied(without_plugin)["pilot"]["cni"], json!({"enabled": false, "provider": "multus"}));
+        let named = json!({"hub": "h", "tag": 1.25, "revision": "canary", "namespace": "mesh", "values": {"a": 1}});
+        let expected = json!({"global": {"hub": "h", "tag": 1.25, "istioNamespace": "mesh"}, "revision": "canary"});
+        assert_eq!(implied(named), expected);
+    }
+
+    #[test]
+    fn a_profile_whose_values_are_not_known_is_named() {
+        let unknown =
+            |profile: &str| Operator::parse(&format!("spec: {{profile: {profile}}}")).unwrap().unknown_profile;
+        assert_eq!(unknown("demo").as_deref(), Some("demo"));
+        assert_eq!([unknown("default"), unknown("openshift"), unknown("''")], [None, None, None]);
+    }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::{pod_resources, proxy};
+use super::{annotations, pod_resources, proxy};
 use crate::contract::{PROXY_ID, container};
 use crate::inject::image;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -14,7 +14,7 @@ use crate::pod::is_sandbox;
 /// Returns the warnings about a pod with a sidecar. `is_sandboxed`: see [`sandbox`].
 pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
     redirected_sandbox(pod, is_sandboxed)
-        .map(sandboxed)
+        .map(|class| sandboxed(pod, class))
         .into_iter()
         .chain(as_proxy(pod))
         .chain(pod_resources::warnings(pod))
@@ -35,10 +35,14 @@ pub(super) fn redirected_sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Opt
     sandbox(pod, is_sandboxed).filter(|_| proxy::is_redirected_by_node(pod))
 }
 
-fn sandboxed(class: &str) -> String {
+fn sandboxed(pod: &Value, class: &str) -> String {
+    let result = match annotations::is_validated(pod) {
+        true => "istio-validation never succeeds in it, so that the pod does not start",
+        false => "the pod's traffic passes the proxy by",
+    };
     format!(
         "runtimeClassName {class:?} is a sandbox with a network stack of its own: rules of the node's kernel do not reach it, and \
-         the pod's traffic may pass the proxy by"
+         {result}"
     )
 }
 
@@ -206,6 +210,20 @@ mod tests {
         let text = "container \"istio-proxy\" has the image \"r.io/Proxy:1\", which no kubelet can parse: the path has upper-case letters";
         assert_eq!(image("r.io/Proxy:1"), [text]);
         assert_eq!(image("R.io/proxy:A"), [""; 0]);
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_its_redirection_in_a_sandbox_does_not_start() {
+        let of = |inits: Value| {
+            let spec =
+                json!({"runtimeClassName": "kata", "initContainers": inits, "containers": [{"name": "istio-proxy"}]});
+            warnings(&json!({"spec": spec})).concat()
+        };
+        let validation = json!({"name": "istio-validation", "args": ["istio-iptables", "--run-validation"]});
+        assert!(
+            of(json!([validation])).ends_with("istio-validation never succeeds in it, so that the pod does not start")
+        );
+        assert!(of(json!([])).ends_with("do not reach it, and the pod's traffic passes the proxy by"));
     }
 
     #[test]

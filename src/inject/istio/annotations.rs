@@ -3,6 +3,7 @@
 //! Templates insert annotations into YAML, where each must be a single scalar.
 
 mod injected;
+mod networks;
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -17,7 +18,8 @@ use crate::contract::annotation;
 use crate::inject::image;
 use crate::inject::pod;
 use crate::pod::name::is_subdomain;
-pub(super) use injected::{check_injected, check_skipped};
+pub(super) use injected::{check_injected, check_skipped, is_validated};
+pub(super) use networks::check_networks;
 
 type Check = fn(&str) -> Result<(), &'static str>;
 

@@ -1,6 +1,8 @@
 //! The built-in configuration: templates that read Istio's values, and the values for clusters that have none, where no
 //! ConfigMap is needed. Pods get a proxy, and a container that validates the redirection.
 
+mod over;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -10,10 +12,9 @@ use super::settings::SIDECAR;
 use super::unused::Reads;
 use super::{Error, Mesh, Settings, Values};
 use crate::contract::{annotation, port};
-use crate::inject::pod;
 
-/// The address of the default revision's istiod.
-const DISCOVERY: &str = "istiod.istio-system.svc:15012";
+/// The namespace of istiod where nothing names another.
+const NAMESPACE: &str = "istio-system";
 
 /// The files of each template's text. Defines precede the template that uses them.
 const TEMPLATES: [(&str, &[&str]); 4] = [
@@ -49,8 +50,12 @@ pub struct BuiltIn {
     pub outbound_port: u16,
     /// The proxy's port for inbound traffic.
     pub inbound_port: u16,
-    /// The address `host:port` of istiod, for discovery and as CA; empty: no mesh.
-    pub discovery: String,
+    /// The revision of istiod; empty: the default one.
+    pub revision: String,
+    /// The namespace of istiod.
+    pub namespace: String,
+    /// The address `host:port` of istiod, for discovery and as CA; `None`: that of the revision in the namespace; empty: no mesh.
+    pub discovery: Option<String>,
     /// The platform of the cluster.
     pub platform: Platform,
 }
@@ -64,7 +69,9 @@ impl Default for BuiltIn {
             validation_image: image.to_owned(),
             outbound_port: port::OUTBOUND,
             inbound_port: port::INBOUND,
-            discovery: DISCOVERY.to_owned(),
+            revision: String::new(),
+            namespace: NAMESPACE.to_owned(),
+            discovery: None,
             platform: Platform::default(),
         }
     }
@@ -105,19 +112,37 @@ impl BuiltIn {
         })
     }
 
-    /// Lays values of a file over the built-in ones. Istio's whole values say whether the plugin redirects, and which seccomp profile
-    /// containers have: where a file says so, the built-in values do not.
-    #[must_use]
-    pub fn with_values(mut built_in: Values, values: Values) -> Values {
-        if values.raw.pointer("/global/proxy/seccompProfile").is_some() {
-            pod::object(&mut built_in.raw).shift_remove(COMPILED_IN);
-            let proxy = built_in.raw.pointer_mut("/global/proxy").map(pod::object);
-            proxy.and_then(|proxy| proxy.shift_remove("seccompProfile"));
-        }
-        if values.raw.get("istio_cni").is_some() {
-            pod::object(&mut built_in.raw).shift_remove("pilot");
-        }
-        values.over(built_in)
+    /// Returns the configuration with values and a mesh configuration of files, for the revision, the namespace and, if none is given,
+    /// the platform that the values name. The values are laid over the built-in ones, and the mesh configuration replaces the built-in one.
+    ///
+    /// # Errors
+    /// The built-in texts are invalid, which no setting causes.
+    pub fn config_with(values: Values, mesh: Option<Mesh>, platform: Option<Platform>) -> Result<Config, Error> {
+        let text = |pointer: &str| values.raw.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let namespace = Some(text("/global/istioNamespace")).filter(|namespace| !namespace.is_empty());
+        let built_in = Self {
+            revision: text("/revision"),
+            namespace: namespace.unwrap_or_else(|| NAMESPACE.to_owned()),
+            platform: platform.unwrap_or_else(|| Platform::of(&values)),
+            ..Self::default()
+        };
+        let config = built_in.config()?;
+        let mesh = match mesh {
+            Some(mesh) => mesh.with_discovery(&built_in.address()),
+            None => config.mesh,
+        };
+        Ok(Config { values: over::over(values, config.values), mesh, ..config })
+    }
+
+    /// Returns the address of istiod; empty if there is no mesh.
+    pub fn address(&self) -> String {
+        let revision = if self.revision.is_empty() { String::new() } else { format!("-{}", self.revision) };
+        self.discovery.clone().unwrap_or_else(|| format!("istiod{revision}.{}.svc:15012", self.namespace))
+    }
+
+    /// Whether there is no mesh.
+    fn is_alone(&self) -> bool {
+        self.discovery.as_deref() == Some("")
     }
 
     /// Leaves out of what the sidecar's template reads the annotations that it names and does not use.
@@ -125,7 +150,7 @@ impl BuiltIn {
         if !self.proxy_args.is_empty() {
             reads.ignore(&[annotation::LOG_LEVEL, annotation::COMPONENT_LOG_LEVEL]);
         }
-        if self.discovery.is_empty() {
+        if self.is_alone() {
             reads.ignore(&OF_MESH);
             reads.ignore_volume();
         }
@@ -134,7 +159,7 @@ impl BuiltIn {
     /// The values in place of Istio's: the plugin redirects, on OpenShift called by Multus.
     fn values(&self) -> Value {
         let provider = if self.platform == Platform::OpenShift { "multus" } else { "default" };
-        let alone = self.discovery.is_empty();
+        let alone = self.is_alone();
         let (hub, tag, image) = self.image_parts();
         // One image follows the hub and the tag of other values.
         let validation = if self.validation_image == self.proxy_image { image } else { &self.validation_image };
@@ -142,10 +167,12 @@ impl BuiltIn {
             COMPILED_IN: {"args": self.proxy_args, "alone": alone, "restricted": true},
             "sidecarInjectorWebhook": {"rewriteAppHTTPProbe": !alone},
             "pilot": {"cni": {"enabled": true, "provider": provider}},
+            "revision": self.revision,
             "global": {
+                "istioNamespace": self.namespace,
                 "hub": hub,
                 "tag": tag,
-                "caAddress": self.discovery,
+                "caAddress": self.discovery.as_deref().unwrap_or_default(),
                 "pilotCertProvider": "istiod",
                 "logging": {"level": "default:info"},
                 "proxy": {
@@ -185,11 +212,11 @@ impl BuiltIn {
         let mut mesh = json!({
             "proxyListenPort": self.outbound_port,
             "proxyInboundListenPort": self.inbound_port,
-            "enablePrometheusMerge": !self.discovery.is_empty(),
+            "enablePrometheusMerge": !self.is_alone(),
             "trustDomain": "cluster.local",
         });
-        if !self.discovery.is_empty() {
-            mesh["defaultConfig"] = json!({"discoveryAddress": self.discovery});
+        if !self.is_alone() {
+            mesh["defaultConfig"] = json!({"discoveryAddress": self.address()});
         }
         mesh
     }

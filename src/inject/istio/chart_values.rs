@@ -11,6 +11,7 @@ use crate::inject::pod;
 use crate::pod::selector::LabelSelector;
 
 /// A value of the charts.
+#[derive(Clone, Copy)]
 struct Typed {
     path: &'static str,
     /// The name of its type.
@@ -36,6 +37,25 @@ const TYPES: [Typed; 6] = [
     typed("global.proxy.autoInject", "\"enabled\" or \"disabled\"", |value| value == "enabled" || value == "disabled"),
 ];
 
+/// The values that are booleans, of which a template takes each text for true.
+pub(super) const BOOLEANS: [&str; 12] = [
+    "global.logAsJson",
+    "global.mountMtlsCerts",
+    "global.nativeNftables",
+    "global.proxy.enableCoreDump",
+    "global.proxy.holdApplicationUntilProxyStarts",
+    "global.proxy.privileged",
+    "global.proxy.startupProbe.enabled",
+    "global.proxy_init.forceApplyIptables",
+    "istio_cni.chained",
+    "istio_cni.enabled",
+    "pilot.cni.enabled",
+    "sidecarInjectorWebhook.rewriteAppHTTPProbe",
+];
+
+/// The name of their type.
+const BOOLEAN: &str = "true or false";
+
 fn is_map(value: &Value, is_expected: fn(&Value) -> bool) -> bool {
     value.as_object().is_some_and(|members| members.values().all(is_expected))
 }
@@ -58,7 +78,8 @@ fn is_empty(value: &Value) -> bool {
 pub(super) fn warnings(settings: &Settings, values: &Value) -> impl Iterator<Item = String> {
     let is_legacy = matches!(settings.program, Program::Legacy(_));
     let unfollowed = unfollowed(settings, values);
-    let types = TYPES.iter().filter(move |_| !is_legacy);
+    let booleans = BOOLEANS.into_iter().map(|path| typed(path, BOOLEAN, Value::is_boolean));
+    let types = TYPES.into_iter().chain(booleans).filter(move |_| !is_legacy);
     let mistyped = types.filter_map(move |Typed { path, expected, is_expected }| {
         let value = path.split('.').try_fold(values, |value, key| value.get(key))?;
         let is_mistyped = !is_empty(value) && !is_expected(value);
@@ -158,6 +179,9 @@ mod tests {
             ("sidecarInjectorWebhook.injectedAnnotations", json!(true), "a map of texts"),
             ("global.proxy.autoInject", json!(true), "\"enabled\" or \"disabled\""),
             ("global.proxy.autoInject", json!("Enabled"), "\"enabled\" or \"disabled\""),
+            ("pilot.cni.enabled", json!("yes"), "true or false"),
+            ("global.logAsJson", json!("false"), "true or false"),
+            ("global.proxy.privileged", json!(1), "true or false"),
         ] {
             let text = format!("value {path} is not {expected}, which Istio's charts expect");
             assert!(warned(path, &value).contains(&text), "{path}: {:?}", warned(path, &value));

@@ -17,6 +17,18 @@ pub enum Platform {
     OpenShift,
 }
 
+impl Platform {
+    /// Returns the platform of this name, in any case; names that do not matter to injection are those of Kubernetes.
+    pub fn named(name: &str) -> Self {
+        if name.eq_ignore_ascii_case("openshift") { Self::OpenShift } else { Self::Kubernetes }
+    }
+
+    /// Returns the platform that `global.platform` of the values names.
+    pub fn of(values: &Values) -> Self {
+        Self::named(values.raw.pointer("/global/platform").and_then(Value::as_str).unwrap_or_default())
+    }
+}
+
 /// The configuration of an [`Injector`](super::Injector).
 #[derive(Debug)]
 pub struct Config {

@@ -65,12 +65,12 @@ impl<'a> Data<'a> {
 }
 
 /// Returns the pod with its agent's status port as annotation, if the pod has none, and the mesh or the pod's proxy
-/// configuration sets another port than Helm's `global.proxy.statusPort`, which templates use for a pod without the
+/// configuration sets no port or another one than Helm's `global.proxy.statusPort`, which templates use for a pod without the
 /// annotation. Exclusions, probes and metrics then name the port on which the agent listens.
 fn with_status_port<'a>(config: &Config, subject: &Subject<'_>, pod: &'a Json) -> Cow<'a, Json> {
     let (wanted, valued) = (subject.status_port(), config.values.raw.pointer("/global/proxy/statusPort"));
     let is_valued = valued.is_some_and(|port| *port == wanted || port.as_str() == Some(&wanted.to_string()));
-    if wanted == port::STATUS || is_valued || pod::annotation(pod, annotation::STATUS_PORT).is_some() {
+    if wanted == port::STATUS || is_valued && wanted != 0 || pod::annotation(pod, annotation::STATUS_PORT).is_some() {
         return Cow::Borrowed(pod);
     }
     let mut pod = pod.clone();

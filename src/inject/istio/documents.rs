@@ -8,10 +8,11 @@ use std::fmt;
 use gotemplate::Budget;
 use serde_json::Value;
 
+use super::job::{self, Job};
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::Program;
 use super::subject::Subject;
-use super::{Error, Injector, Owner, advice, annotations, elsewhere, job, legacy, pipeline, startable};
+use super::{Error, Injector, Owner, advice, annotations, elsewhere, legacy, pipeline, startable};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
@@ -50,6 +51,9 @@ impl fmt::Display for Skipped {
         match decision.reason {
             Reason::HostNetwork => write!(f, "Skipping injection because {kind} {name:?} has host networking enabled"),
             Reason::Windows => write!(f, "Skipping injection because {kind} {name:?} runs on Windows"),
+            Reason::IgnoredNamespace(_) => {
+                write!(f, "Skipping injection of {kind} {name:?}, because {}", decision.reason)
+            }
             Reason::Injected => {
                 write!(f, "Skipping injection because {kind} {name:?} has injected \"istio-proxy\" sidecar already")
             }
@@ -84,20 +88,20 @@ impl Injector {
     ) -> Result<(), Error> {
         let (metadata, spec) = kind.template();
         let mut subject = workload::pod(document, (metadata, spec)).ok_or_else(|| no_pod(spec))?;
-        let job = kind.job_metadata().map(|pointer| (pointer, document.pointer(pointer).cloned().unwrap_or_default()));
-        job.iter().for_each(|(_, metadata)| job::recall(&mut subject, metadata));
-        let namespace = pod::text(pod::metadata(&subject), "namespace");
+        let job = Job::of(document, kind, &mut subject);
+        let namespace = namespace(document, &subject);
         let policy = document_policy(&self.config().settings.policy);
-        let mut decision = policy.decide(&subject, namespace);
-        let declined = job.as_ref().and_then(|(_, job)| job::declines(&policy, &decision, job));
+        let mut decision = policy.decide(&subject, &namespace);
+        let declined = job.as_ref().and_then(|job| job::declines(&policy, &decision, &job.metadata));
         if let Some(declined) = declined.filter(|_| decision.inject) {
-            decision = declined;
+            decision = Decision { warnings: policy::without_image(&subject).collect(), ..declined };
         }
         if decision.inject && self.skips_injected_pods() && legacy::kube_inject::has_sidecar(&subject) {
-            decision = Decision { inject: false, reason: Reason::Injected, warning: None };
+            decision = Decision { inject: false, reason: Reason::Injected, warnings: Vec::new() };
         }
         let (title, name) = workload::kind_and_name(document);
-        let ignored = decision.warning_sentence();
+        let told = |warning: String| format!("{title} {name:?}: {warning}");
+        messages.warnings.extend(decision.warning_sentences().map(told));
         if !decision.inject {
             annotations::check_skipped(&subject)?;
             messages.skipped.push(Skipped { kind: title, name, decision });
@@ -107,12 +111,12 @@ impl Injector {
         let workload_name = owner.name.clone();
         let native = native(pod::node_name(&subject));
         let claims = workload::claims(document);
-        let (mut injected, warnings) = self.inject_pod(&subject, owner, native, &claims)?;
-        let warnings = ignored.into_iter().chain(warnings).chain(elsewhere::warning(document, kind, &subject));
-        messages.warnings.extend(warnings.map(|warning| format!("{title} {name:?}: {warning}")));
-        if let Some((pointer, job)) = job {
-            let job = job::extended(&job, (&subject, &injected), &workload_name, &mut Budget::default())?;
-            workload::put(document, pointer, job);
+        let (mut injected, warnings) = self.inject_pod((&subject, &namespace), owner, native, &claims)?;
+        let warnings = warnings.into_iter().chain(elsewhere::warning(document, kind, &subject));
+        messages.warnings.extend(warnings.map(told));
+        if let Some(job) = job {
+            let metadata = job::extended(&job, (&subject, &injected), &workload_name, &mut Budget::default())?;
+            workload::put(document, job.pointer, metadata);
         }
         workload::put(document, spec, injected["spec"].take());
         workload::put(document, metadata, injected["metadata"].take());
@@ -130,20 +134,19 @@ impl Injector {
 
     fn inject_pod(
         &self,
-        pod: &Value,
+        (pod, namespace): (&Value, &str),
         owner: Owner,
         native: bool,
         claims: &[String],
     ) -> Result<(Value, Vec<String>), Error> {
         startable::check_annotations(pod)?;
         let config = self.config();
-        let namespace = pod::text(pod::metadata(pod), "namespace");
         let budget = &mut Budget::default();
         let proxy_config = config.mesh.proxy_of(pod, namespace, &[], budget)?;
         match &config.settings.program {
             Program::Legacy(program) => {
                 let pod = &legacy::without_later(pod, &owner.name, budget)?;
-                let subject = Subject::plain(pod, owner, proxy_config);
+                let subject = Subject { namespace, ..Subject::plain(pod, owner, proxy_config) };
                 if program.release(&config.values) < PATCHED_SINCE {
                     return Ok(advised(legacy::kube_inject::inject(config, program, &subject, budget)?));
                 }
@@ -152,7 +155,7 @@ impl Injector {
             }
             Program::Modern { default, aliases, .. } => {
                 let plain = Subject::plain(pod, owner, proxy_config);
-                let subject = Subject { templates: default, aliases, native, claims, ..plain };
+                let subject = Subject { namespace, templates: default, aliases, native, claims, ..plain };
                 pipeline::inject(config, &self.overlays, &subject, budget)
             }
         }
@@ -162,6 +165,12 @@ impl Injector {
 /// Returns the error for a workload without a pod's spec at this pointer.
 fn no_pod(spec: &str) -> Error {
     Error::NoPodSpec(spec.trim_start_matches('/').replace('/', "."))
+}
+
+/// Returns the namespace of a document's pod: that of the workload, in which the API server creates it, whatever its template says.
+fn namespace(document: &Value, pod: &Value) -> String {
+    let of = |object| pod::text(pod::metadata(object), "namespace");
+    [of(document), of(pod)].into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// Returns a pod with the warnings about it.

@@ -111,6 +111,9 @@ pub enum Error {
         "the injected pod would not start: {0}; the value is from the pod, from Helm's values or from the template"
     )]
     Unredirectable(String),
+    /// The plugin or the node redirects nothing of the pod, and a container of it waits for the redirection or needs it.
+    #[error("the injected pod would not start: {0}")]
+    Unredirected(String),
     /// A text of the pod would become further YAML in the output of a template.
     #[error(
         "{field} cannot be injected: template {template} places it between quotes that do not hold its text, so that a part of it \

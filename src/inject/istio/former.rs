@@ -9,7 +9,8 @@
 //!
 //! What this does not find out is in the status of this project's webhook, a [`Record`] of the former values and of
 //! those that replaced them. A value that has changed since the injection is another's and stays. The status of
-//! `kube-inject` is Istio's, so it has the record only if a value of the author's would be lost without it.
+//! `kube-inject` is Istio's, so it has the record only if a value of the author's would be lost without it, or a field of the pod's
+//! spec that a template wrote would stay.
 
 mod lists;
 mod metadata;
@@ -29,7 +30,7 @@ use super::status::{Record, Status};
 use super::{Error, probes};
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
-use crate::inject::merge::{self, difference, merge_pod, replaced, sets, standing};
+use crate::inject::merge::{self, difference, merge_pod, removes, replaced, sets, standing};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 pub(super) use unclear::unclear;
 
@@ -212,7 +213,7 @@ const ISTIOS: [&str; 5] =
     [container::PROXY, container::INIT, container::VALIDATION, container::CORE_DUMP, "grpc-bootstrap-init"];
 
 /// Returns what [`before`] does not find out about the pod `original`, which became `injected`; `None` if it finds out
-/// all, or enough: of a document, every value that its author wrote, and every annotation of Helm's values.
+/// all, or enough: of a document, every value that its author wrote, and every field of the pod's spec that the templates wrote.
 ///
 /// # Errors
 /// A record of the former injection is damaged, or the budget is spent.
@@ -227,18 +228,17 @@ pub(super) fn unknown(
     status.record = Some(Record { before: empty(), written: Some(empty()) });
     let recorded = Overrides::of(injected, budget)?;
     let found = before(injected, (&status, &recorded), workload, budget)?;
-    let loses_labels = is_document && pod::sidecar(injected).is_none() && {
-        // Without a record, the labels that an injection derives are taken away. Templates without a sidecar do not write all of them
-        // again.
-        status.record = None;
-        let bare = before(injected, (&status, &recorded), workload, budget)?;
-        restores(&Value::Object(difference(&bare, original)))
-    };
     let mut overlay = Value::Object(difference(&found, original));
     let is_needed = match is_document {
         true => {
-            loses_labels
-                || restores(&overlay)
+            status.record = None;
+            let bare = before(injected, (&status, &recorded), workload, budget)?;
+            let without_record = Value::Object(difference(&bare, original));
+            // Without a record, the labels that an injection derives are taken away. Templates without a sidecar do not write all of
+            // them again.
+            (pod::sidecar(injected).is_none() && changes(&without_record, sets))
+                || changes_spec(&without_record, removes)
+                || changes(&overlay, sets)
                 || leaves_values(&found, original)
                 || own_sidecar(&found) != own_sidecar(original)
         }
@@ -257,20 +257,24 @@ pub(super) fn unknown(
     Ok(Some(Record { before: overlay, written: Some(written) }))
 }
 
-/// Returns the restart policy of the author's sidecar by the list that has it. The overrides, which are Istio's, do not tell
-/// in which list its author wrote it.
-fn own_sidecar(pod: &Value) -> [Option<&str>; 2] {
+/// Returns the place and the restart policy of the author's sidecar by the list that has it. The overrides, which are Istio's,
+/// do not tell where its author wrote it.
+fn own_sidecar(pod: &Value) -> [Option<(usize, &str)>; 2] {
     [CONTAINERS, INIT_CONTAINERS].map(|which| {
-        let own = pod::find(pod::containers(pod, which), container::PROXY);
-        own.map(|own| pod::text(own, "restartPolicy"))
+        let mut containers = pod::containers(pod, which).iter().enumerate();
+        let own = containers.find(|(_, container)| pod::name(container) == container::PROXY);
+        own.map(|(at, own)| (at, pod::text(own, "restartPolicy")))
     })
 }
 
-/// Whether an overlay puts a value back, outside of the containers, whose fields are in Istio's own records.
-fn restores(overlay: &Value) -> bool {
+/// Whether an overlay has a change of this kind outside of the containers, whose fields are in Istio's own records.
+fn changes(overlay: &Value, is_of_kind: fn(&str, &Value) -> bool) -> bool {
+    changes_spec(overlay, is_of_kind) || overlay.get("metadata").is_some_and(|change| is_of_kind("metadata", change))
+}
+
+fn changes_spec(overlay: &Value, is_of_kind: fn(&str, &Value) -> bool) -> bool {
     let is_container = |key: &str| [CONTAINERS, INIT_CONTAINERS].contains(&key);
-    let in_spec = pod::map(overlay, "spec").iter().any(|(key, change)| !is_container(key) && sets(key, change));
-    in_spec || overlay.get("metadata").is_some_and(|change| sets("metadata", change))
+    pod::map(overlay, "spec").iter().any(|(key, change)| !is_container(key) && is_of_kind(key, change))
 }
 
 /// Whether the pod `found` has an annotation of Helm's values, which the next injection would take for the author's.

@@ -20,11 +20,13 @@ pub struct Mesh {
     pub(super) prometheus_merge: bool,
     /// The paths of fields that Istio's definition lacks, and that are ignored.
     pub(super) unknown: Vec<String>,
+    /// Whether the text has istiod's address.
+    has_discovery: bool,
 }
 
 impl Default for Mesh {
     fn default() -> Self {
-        Self { json: defaults(), prometheus_merge: true, unknown: Vec::new() }
+        Self { json: defaults(), prometheus_merge: true, unknown: Vec::new(), has_discovery: false }
     }
 }
 
@@ -46,18 +48,28 @@ impl Mesh {
             Some(Value::Object(proxy)) => proxy,
             _ => Map::new(),
         };
+        let has_discovery = proxy.get("discoveryAddress").is_some_and(|address| !address.is_null());
         overlay(&mut json["defaultConfig"], proxy);
         pod::object(&mut json).extend(mesh);
-        Self::read(json, unknown)
+        Self::read(json, unknown, has_discovery)
     }
 
-    fn read(json: Value, unknown: Vec<String>) -> Result<Self, Error> {
+    /// Returns the configuration with this address of istiod, if its text has none.
+    #[must_use]
+    pub(super) fn with_discovery(mut self, address: &str) -> Self {
+        if !self.has_discovery {
+            self.json["defaultConfig"]["discoveryAddress"] = address.into();
+        }
+        self
+    }
+
+    fn read(json: Value, unknown: Vec<String>, has_discovery: bool) -> Result<Self, Error> {
         let port = &json["defaultConfig"]["statusPort"];
         let merge = json.get("enablePrometheusMerge").and_then(Value::as_bool).unwrap_or(true);
         if port.as_u64().is_none_or(|port| port > u16::MAX.into()) {
             return Err(Error::StatusPort(port.to_string()));
         }
-        Ok(Self { json, prometheus_merge: merge, unknown })
+        Ok(Self { json, prometheus_merge: merge, unknown, has_discovery })
     }
 
     /// The namespace whose resources apply to the mesh.

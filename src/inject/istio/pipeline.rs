@@ -23,8 +23,8 @@ use super::splice::Spliced;
 use super::status::{self, Record, Status};
 use super::subject::Subject;
 use super::{
-    Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, status_port, unused,
-    values,
+    Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, status_port, unions,
+    unused, values,
 };
 use crate::contract::annotation;
 use crate::inject::merge_pod;
@@ -141,8 +141,9 @@ fn merge(
     status_port::check(subject.pod, &merged, configs)?;
     warnings.extend(status_port::warnings(subject.pod, &merged, configs));
     let templates = selected(config, subject)?;
-    let names = templates.iter().map(|template| template.name());
-    warnings.extend(unused::warnings(&config.settings.reads, names, subject.pod));
+    let names = || templates.iter().map(|template| template.name());
+    warnings.extend(unused::warnings(&config.settings.reads, names(), subject.pod));
+    warnings.extend(unused::ineffective(&config.settings.reads, names(), (original, &merged), mode));
     Ok((merged, warnings))
 }
 
@@ -220,6 +221,7 @@ fn render<'a>(
         }
         all_missing.extend(missing);
         let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
+        annotations::check_networks(subject.pod, &overlay.pod, budget)?;
         if !matches!(overlay.pod, Value::Object(_) | Value::Null) {
             return Err(Error::NoPod(name.to_owned()));
         }
@@ -247,7 +249,10 @@ fn render<'a>(
             place.into_iter().for_each(|place| place::move_to(&mut overlay, place));
             let mut parts = std::iter::once(overlay).chain(second);
             parts
-                .try_for_each(|part| merge_pod(into, part, budget))
+                .try_for_each(|part| {
+                    unions::give_way_to_overlay(into, &part);
+                    merge_pod(into, part, budget)
+                })
                 .map_err(|error| Error::Merge { template: name.to_owned(), error })
         };
         let Overlay { pod: partial, outline } = Arc::unwrap_or_clone(overlay);

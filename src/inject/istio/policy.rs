@@ -8,7 +8,7 @@ use gocompat::parse_bool;
 use serde_json::Value;
 
 use crate::contract::annotation;
-use crate::inject::pod;
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::pod::selector::LabelSelector;
 
 /// Releases of Istio with the same rules.
@@ -87,8 +87,8 @@ pub struct Decision {
     /// Whether the pod gets a sidecar.
     pub inject: bool,
     pub reason: Reason,
-    /// A warning for the pod's author.
-    pub warning: Option<Warning>,
+    /// Warnings for the pod's author.
+    pub warnings: Vec<Warning>,
 }
 
 /// A warning about a decision.
@@ -98,23 +98,33 @@ pub enum Warning {
     Unrecognised(String),
     /// The pod requests a sidecar, but another rule takes precedence.
     Overruled,
+    /// A container asks for the image of a template, and the pod gets none.
+    WithoutImage(String),
 }
 
 impl Policy {
     /// Decides whether a pod in `namespace` gets a sidecar.
     pub fn decide(&self, pod: &Value, namespace: &str) -> Decision {
-        let decide = |inject, reason| Decision { inject, reason, warning: None };
+        let mut decision = self.decided(pod, namespace);
+        if !decision.inject {
+            decision.warnings.extend(without_image(pod));
+        }
+        decision
+    }
+
+    fn decided(&self, pod: &Value, namespace: &str) -> Decision {
+        let decide = |inject, reason| Decision { inject, reason, warnings: Vec::new() };
         let request = self.era.request_of(pod);
         if let Some(reason) = self.forbids(pod, namespace) {
-            let warning = matches!(request, PodRequest::Yes(..)).then_some(Warning::Overruled);
-            return Decision { warning, ..decide(false, reason) };
+            let overruled = matches!(request, PodRequest::Yes(..)).then_some(Warning::Overruled);
+            return Decision { warnings: overruled.into_iter().collect(), ..decide(false, reason) };
         }
         match request {
             PodRequest::Yes(source, value) => decide(true, Reason::Requested(source, value)),
             PodRequest::No(source, value) => decide(false, Reason::Requested(source, value)),
             PodRequest::Absent => self.undecided(pod),
             PodRequest::Unrecognised(value) => {
-                Decision { warning: Some(Warning::Unrecognised(value)), ..self.undecided(pod) }
+                Decision { warnings: vec![Warning::Unrecognised(value)], ..self.undecided(pod) }
             }
         }
     }
@@ -145,7 +155,7 @@ impl Policy {
             never.or_else(|| first(&self.always).map(|at| (true, Reason::Always(at))))
         });
         let (inject, reason) = selected.flatten().unwrap_or((self.default == Default::Enabled, Reason::Policy));
-        Decision { inject, reason, warning: None }
+        Decision { inject, reason, warnings: Vec::new() }
     }
 }
 
@@ -155,6 +165,13 @@ pub fn unfit(spec: &Value) -> Option<Reason> {
         return Some(Reason::HostNetwork);
     }
     is_for_windows(spec).then_some(Reason::Windows)
+}
+
+/// Returns a warning for each container of a pod without a sidecar that asks for the image of a template.
+pub(super) fn without_image(pod: &Value) -> impl Iterator<Item = Warning> {
+    let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
+    let asking = all.filter(|container| pod::text(container, "image") == pod::AUTO);
+    asking.map(|container| Warning::WithoutImage(pod::name(container).to_owned()))
 }
 
 /// The labels of nodes with their operating system.
@@ -256,9 +273,9 @@ impl Decision {
         format!("{} Istio sidecar, for {}", if self.inject { "an" } else { "no" }, self.reason)
     }
 
-    /// The warning for the pod's author, with what was decided.
-    pub fn warning_sentence(&self) -> Option<String> {
-        self.warning.as_ref().map(|warning| format!("{warning}: {}", self.sentence()))
+    /// The warnings for the pod's author, each with what was decided.
+    pub fn warning_sentences(&self) -> impl Iterator<Item = String> {
+        self.warnings.iter().map(|warning| format!("{warning}: {}", self.sentence()))
     }
 }
 
@@ -269,6 +286,11 @@ impl fmt::Display for Warning {
                 write!(f, "{} is {value:?}, neither \"true\" nor \"false\", and is ignored", annotation::INJECT)
             }
             Self::Overruled => write!(f, "{} requests a sidecar, which another rule denies", annotation::INJECT),
+            Self::WithoutImage(container) => write!(
+                f,
+                "container {container:?} has the image \"auto\", which stands for that of a template; nobody sets it, and the \
+                 container does not start"
+            ),
         }
     }
 }

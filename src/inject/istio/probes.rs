@@ -142,8 +142,8 @@ fn target(pod: &Value, status_port: u16) -> Option<u16> {
     Some(own.unwrap_or(status_port)).filter(|port| *port != 0)
 }
 
-/// Returns a probe in the agent's format; `None` if it is absent, already rewritten, or has a port that does not exist or
-/// that the container lacks. `ports`: the status ports of the proxy configuration and of the pod.
+/// Returns a probe in the agent's format; `None` if it is absent, is of the agent's port (rewritten or not), or has a port that does not
+/// exist or that the container lacks. `ports`: the status ports of the proxy configuration and of the pod.
 fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<Value> {
     let (status_port, target) = ports;
     let probe = container.pointer(handler.pointer)?;
@@ -155,8 +155,7 @@ fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<V
     }
     if kind != "grpc" {
         let port = numeric_port(container, action.get("port")?)?;
-        let is_rewritten = || action["path"] == handler.path(pod::name(container)).as_str();
-        if port == u64::from(status_port) || port == u64::from(target) && is_rewritten() {
+        if [status_port, target].into_iter().any(|agent| port == u64::from(agent)) {
             return None;
         }
         known["port"] = port.into();
@@ -328,6 +327,19 @@ mod tests {
         let mut after = before.clone();
         rewrite(&mut after, 15020, false);
         assert_eq!(after, before);
+    }
+
+    #[test]
+    fn a_probe_of_the_agents_port_stays_whether_an_annotation_or_the_configuration_sets_the_port() {
+        for (own, configured) in [(None, 15099), (Some("15099"), 15020)] {
+            let probe = json!({"httpGet": {"path": "/healthz/ready", "port": 15099}});
+            let mut before =
+                pod(&json!({"name": "a", "livenessProbe": probe, "readinessProbe": {"httpGet": {"port": 80}}}));
+            own.into_iter().for_each(|own| before["metadata"] = json!({"annotations": {annotation::STATUS_PORT: own}}));
+            rewrite(&mut before, configured, false);
+            let app = &before["spec"]["containers"][0];
+            assert_eq!((&app["livenessProbe"], &app["readinessProbe"]["httpGet"]["port"]), (&probe, &json!(15099)));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use gocompat::parse_bool;
 use serde_json::Value;
 
 use crate::contract::{annotation, container, port, proxy_env};
-use crate::inject::pod;
+use crate::inject::pod::{self, INIT_CONTAINERS};
 
 /// The purpose of the administration port among [`ports`].
 pub(super) const ADMINISTRATION: &str = "on which the proxy serves its administration";
@@ -34,9 +34,13 @@ impl<'a> Program<'a> {
 
 /// Whether the pod's traffic is to be redirected to its sidecar, by the node or by `istio-init`.
 pub(super) fn is_redirected(pod: &Value) -> bool {
+    pod::annotation(pod, annotation::INTERCEPTION_MODE) != Some("NONE") && has_sidecar(pod)
+}
+
+/// Whether the pod has a sidecar to which its traffic is redirected unless the interception mode is `NONE`.
+pub(super) fn has_sidecar(pod: &Value) -> bool {
     let Some(program) = pod::sidecar(pod).map(Program::of) else { return false };
-    pod::annotation(pod, annotation::INTERCEPTION_MODE) != Some("NONE")
-        && (has_init(pod) || matches!(program, Program::Proxy("sidecar") | Program::Unknown))
+    has_init(pod) || matches!(program, Program::Proxy("sidecar") | Program::Unknown)
 }
 
 /// Whether the node is to redirect the pod's traffic: `istio-init` programs the rules in the sandbox itself.
@@ -45,7 +49,7 @@ pub(super) fn is_redirected_by_node(pod: &Value) -> bool {
 }
 
 fn has_init(pod: &Value) -> bool {
-    pod::find(pod::containers(pod, pod::INIT_CONTAINERS), container::INIT).is_some()
+    pod::find(pod::containers(pod, INIT_CONTAINERS), container::INIT).is_some()
 }
 
 /// The value of a variable with a port, or its default.
@@ -75,6 +79,11 @@ fn dns_port(sidecar: &Value, role: &str) -> Option<u16> {
     }
 }
 
+/// Returns the port on which the proxy of this sidecar serves its readiness.
+pub(super) fn readiness_port(sidecar: &Value) -> u16 {
+    variable_port(sidecar, "ENVOY_STATUS_PORT", port::READINESS)
+}
+
 /// Returns the ports on which the proxy and its agent listen, beside the agent's status port; none if the pod's sidecar is not
 /// Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of the pod's proxy.
 pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<(u16, &'static str)> {
@@ -82,7 +91,7 @@ pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<
     let Program::Proxy(role) = Program::of(sidecar) else { return Vec::new() };
     let mut ports = vec![
         (variable_port(sidecar, "ENVOY_PROMETHEUS_PORT", port::PROMETHEUS), "on which the proxy serves Prometheus"),
-        (variable_port(sidecar, "ENVOY_STATUS_PORT", port::READINESS), "on which the proxy serves its readiness"),
+        (readiness_port(sidecar), "on which the proxy serves its readiness"),
         (number(proxy_config, "proxyAdminPort", port::ADMIN), ADMINISTRATION),
     ];
     ports.extend(dns_port(sidecar, role).map(|port| (port, "on which the agent serves DNS")));

@@ -133,7 +133,7 @@ pub(super) fn check(
     metadata(author, merged)?;
     of_pod::check(author, merged)?;
     images(merged)?;
-    let mut volumes = volumes(author, merged, template_pod)?;
+    let mut volumes = volumes((author, claims), merged, template_pod)?;
     volumes.extend(claims.iter().map(String::as_str));
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let injected: HashSet<&str> = pod::containers(template_pod, which).iter().map(pod::name).collect();
@@ -206,7 +206,11 @@ pub(super) fn check_annotations(pod: &Value) -> Result<(), Unstartable> {
 }
 
 /// Returns the names of the pod's volumes.
-fn volumes<'a>(author: &Value, merged: &'a Value, template_pod: &Value) -> Result<HashSet<&'a str>, Unstartable> {
+fn volumes<'a>(
+    (author, claims): (&Value, &[String]),
+    merged: &'a Value,
+    template_pod: &Value,
+) -> Result<HashSet<&'a str>, Unstartable> {
     let injected: HashSet<&str> = pod::list(pod::spec(template_pod), VOLUMES).iter().map(pod::name).collect();
     let volumes = pod::list(pod::spec(merged), VOLUMES);
     let mut seen = HashSet::new();
@@ -216,7 +220,8 @@ fn volumes<'a>(author: &Value, merged: &'a Value, template_pod: &Value) -> Resul
         if !seen.insert(pod::name(volume)) && !by_author(pod::name(volume)) {
             return Err(Unstartable::SameVolume(pod::name(volume).to_owned()));
         }
-        let sources: Vec<&str> = pod::set(volume).filter(|key| *key != "name").collect();
+        let claim = claims.iter().any(|name| name == pod::name(volume)).then_some("a claim template");
+        let sources: Vec<&str> = pod::set(volume).filter(|key| *key != "name").chain(claim).collect();
         if sources.len() > 1 {
             return Err(Unstartable::Sources { volume: pod::name(volume).to_owned(), sources: sources.join(", ") });
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gotemplate::Budget;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Error, recorded};
 use crate::contract::annotation;
@@ -82,6 +82,13 @@ impl Status {
             (VOLUMES, &self.volumes),
             (IMAGE_PULL_SECRETS, &self.image_pull_secrets),
         ]
+    }
+
+    /// Returns a pod with the names of the injected items.
+    pub(super) fn template_pod(&self) -> Value {
+        let items = |names: &[String]| names.iter().map(|name| json!({"name": name})).collect::<Value>();
+        let lists = self.lists().into_iter().map(|(which, names)| (which.to_owned(), items(names)));
+        json!({"spec": Value::Object(lists.collect())})
     }
 
     /// Whether `template_pod` has all items of the status.

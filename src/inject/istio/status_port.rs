@@ -5,7 +5,8 @@
 
 use serde_json::Value;
 
-use super::proxy;
+use super::proxy::{self, Program};
+use super::startable::PROBES;
 use crate::contract::{annotation, container, port};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
@@ -52,9 +53,46 @@ fn status_port(author: &Value, proxy_config: &Value) -> (u16, &'static str) {
     }
 }
 
-/// Returns a warning for each port that an application declares and on which the proxy or its agent listens.
+/// Returns the warnings about ports: that an application declares and on which the proxy or its agent listens, and that the sidecar's
+/// probes ask and on which nobody listens.
 pub(super) fn warnings(author: &Value, merged: &Value, configs: (&Value, &Value)) -> Vec<String> {
-    let (mut reserved, (status, _)) = (proxy::ports(merged, configs), status_port(author, configs.1));
+    let (status, _) = status_port(author, configs.1);
+    let mut warnings = declared(merged, configs, status);
+    warnings.extend(unanswered(merged, status));
+    warnings
+}
+
+/// Returns a warning for each probe, and for the hook for which applications wait, that asks the proxy's port for readiness and gets no
+/// answer: variables have moved the port, or the agent, which the proxy asks, has none.
+fn unanswered(merged: &Value, status: u16) -> Vec<String> {
+    let sidecar = pod::sidecar(merged).filter(|sidecar| matches!(Program::of(sidecar), Program::Proxy(_)));
+    let Some(sidecar) = sidecar else { return Vec::new() };
+    let ready = proxy::readiness_port(sidecar);
+    let reason = |asked: u64| match asked {
+        asked if asked == u64::from(ready) && status == 0 => {
+            Some("without a status port, the agent does not answer".to_owned())
+        }
+        asked if asked == u64::from(port::READINESS) && asked != u64::from(ready) && asked != u64::from(status) => {
+            Some(format!("the proxy serves its readiness on {ready} (ENVOY_STATUS_PORT)"))
+        }
+        _ => None,
+    };
+    let probed =
+        PROBES.into_iter().filter_map(|probe| Some((probe, sidecar.get(probe)?.pointer("/httpGet/port")?.as_u64()?)));
+    let command =
+        sidecar.pointer("/lifecycle/postStart/exec").map(|exec| pod::list(exec, "command")).unwrap_or_default();
+    let waits = command == ["pilot-agent", "wait"];
+    let waited = waits.then_some(("postStart", port::READINESS.into()));
+    let warning = |(what, asked): (&str, u64)| {
+        let reason = reason(asked)?;
+        Some(format!("{what} of container {:?} asks port {asked} in vain: {reason}", pod::name(sidecar)))
+    };
+    probed.chain(waited).filter_map(warning).collect()
+}
+
+/// Returns a warning for each port that an application declares and on which the proxy or its agent listens.
+fn declared(merged: &Value, configs: (&Value, &Value), status: u16) -> Vec<String> {
+    let mut reserved = proxy::ports(merged, configs);
     if !reserved.is_empty() && status != 0 {
         reserved.push((status, "on which the agent serves status and metrics"));
     }
@@ -83,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     use crate::contract::annotation;
-    use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request};
+    use crate::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings, Values};
 
     /// Returns the reason against a pod with these annotations.
     fn refusal(annotations: &serde_json::Value) -> Option<String> {
@@ -174,6 +212,32 @@ mod tests {
         let direct = json!({annotation::INTERCEPTION_MODE: "NONE"});
         assert_eq!(named(&direct, &json!({"containerPort": 15006})), [""; 0], "without redirection");
         assert_eq!(named(&none, &json!({"containerPort": 15006, "protocol": "UDP"})), [""; 0], "of another protocol");
+    }
+
+    #[test]
+    fn a_probe_and_a_hook_that_nobody_answers_are_named() {
+        const TEMPLATE: &str = "spec:\n  containers:\n  - name: istio-proxy\n    image: p:1\n    args: [proxy, sidecar]\n    env: [{name: ENVOY_STATUS_PORT, \
+             value: '{{ .Values.ready }}'}]\n    readinessProbe: {httpGet: {path: /healthz/ready, port: 15021}}\n    \
+             lifecycle: {postStart: {exec: {command: [pilot-agent, wait]}}}\n";
+        let named = |ready: &str, annotations: serde_json::Value| {
+            let settings = Settings::from_template(TEMPLATE).unwrap();
+            let values = Values::new(json!({"ready": ready}));
+            let injector = Injector::new(Config { settings, values, ..BuiltIn::default().config().unwrap() });
+            let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a", "image": "i"}]}});
+            let outcome = injector.review(&Request::new(&pod, "shop")).unwrap();
+            let InjectionOutcome::Injected { injected, .. } = outcome else { panic!("the pod is injected") };
+            injected.warnings.into_iter().filter(|text| text.contains(" in vain: ")).collect::<Vec<_>>()
+        };
+        assert_eq!(named("15021", json!({})), [""; 0]);
+        let moved = "asks port 15021 in vain: the proxy serves its readiness on 15031 (ENVOY_STATUS_PORT)";
+        let none = "asks port 15021 in vain: without a status port, the agent does not answer";
+        for (ready, annotations, reason) in
+            [("15031", json!({}), moved), ("15021", json!({annotation::STATUS_PORT: "0"}), none)]
+        {
+            let both =
+                ["readinessProbe", "postStart"].map(|what| format!("{what} of container \"istio-proxy\" {reason}"));
+            assert_eq!(named(ready, annotations), both);
+        }
     }
 
     #[test]

@@ -1,10 +1,30 @@
 //! Fields of which Kubernetes allows one alternative, such as the handlers of a probe. A merge field by field would keep the
 //! template's alternative beside that of the pod's own container, and the API server would refuse the pod.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::startable::{HANDLER, HANDLERS, PROBE, PROBES, PROFILES, SOURCE};
-use crate::inject::pod;
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+
+/// Removes from the containers of a pod each alternative that is about to be replaced by another one of an overlay.
+pub(super) fn give_way_to_overlay(pod: &mut Value, overlay: &Value) {
+    for which in [CONTAINERS, INIT_CONTAINERS] {
+        let of_overlay: HashMap<&str, &Map<String, Value>> = pod::containers(overlay, which)
+            .iter()
+            .filter_map(|item| Some((pod::name(item), item.as_object()?)))
+            .collect();
+        if of_overlay.is_empty() {
+            continue;
+        }
+        for container in pod::containers_mut(pod, which) {
+            if let Some(overlay) = of_overlay.get(pod::name(container)) {
+                give_way(container, overlay);
+            }
+        }
+    }
+}
 
 /// Removes from an injected container each alternative that is about to be replaced by another one of the pod's own container.
 pub(super) fn give_way(container: &mut Value, own: &Map<String, Value>) {

@@ -3,6 +3,7 @@
 //! `settings` finds once what each template reads; `pipeline` compares it with each pod. A pod is never refused for what
 //! is unused, and what a template may read without naming it counts as used.
 
+mod ineffective;
 mod meant;
 mod misplaced;
 
@@ -24,6 +25,9 @@ const LOOKUPS: [&str; 11] =
 
 /// The function that reads the annotations of resources.
 const RESOURCES: &str = "proxyResources";
+
+/// The fields of the templates' data that have the type of the image.
+const IMAGES: [&str; 2] = ["ProxyImage", "ProxyInitImage"];
 
 /// The prefixes of Istio's annotations and labels for pods.
 const PREFIXES: [&str; 13] = [
@@ -79,7 +83,7 @@ const LABELS: [&str; 19] = [
 ];
 
 /// The annotations with one of [`PREFIXES`] that this program reads itself, in the injector or in the plugin.
-const READ: [&str; 21] = [
+const READ: [&str; 20] = [
     annotation::REROUTE_VIRTUAL_INTERFACES,
     annotation::STATUS,
     annotation::INJECT,
@@ -95,7 +99,6 @@ const READ: [&str; 21] = [
     annotation::TEMPLATES,
     annotation::PROXY_CONFIG,
     annotation::OVERRIDES,
-    annotation::NATIVE_SIDECAR,
     annotation::REWRITE_PROBES,
     annotation::STATUS_PORT,
     annotation::MERGE_METRICS,
@@ -181,6 +184,7 @@ impl Reads {
     fn has_annotation(&self, name: &str) -> bool {
         self.all_annotations
             || self.names.texts.contains(name)
+            || (name == annotation::IMAGE_TYPE && IMAGES.iter().any(|field| self.names.fields.contains(*field)))
             || (self.has_volume && OF_AGENT.contains(&name))
             || (self.names.functions.contains(RESOURCES) && RESOURCE_ANNOTATIONS.iter().any(|(.., known)| *known == name))
             // The name may be made of parts.
@@ -223,7 +227,6 @@ pub(super) fn warnings<'n>(
             && !OF_ISTIO.contains(name)
             && !misplaced::is_label(name)
             && !prometheus::is_secure_port(name)
-            && *name != annotation::IMAGE_TYPE
             && !reads.iter().any(|reads| reads.has_annotation(name))
     });
     let mut warnings = user_volumes::warnings(pod);
@@ -253,6 +256,19 @@ pub(super) fn warnings<'n>(
         warnings.extend(listed(&unused, "fields of proxy.istio.io/config that no template for this pod uses"));
     }
     warnings
+}
+
+/// Returns warnings about annotations of the author's pod that are without effect on the injected one. `pods`: both, `mode`: the
+/// interception mode of the proxy configuration.
+pub(super) fn ineffective<'n>(
+    reads: &BTreeMap<String, Reads>,
+    mut templates: impl Iterator<Item = &'n str>,
+    pods: (&Value, &Value),
+    mode: &str,
+) -> Vec<String> {
+    let names_bootstrap =
+        templates.any(|name| reads.get(name).is_some_and(|reads| reads.has_annotation(annotation::BOOTSTRAP_OVERRIDE)));
+    ineffective::warnings(pods, mode, names_bootstrap)
 }
 
 /// Whether a name has one of Istio's prefixes.

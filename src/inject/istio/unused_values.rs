@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_built_in_configuration_reads_all_of_its_values() {
-        for built_in in [BuiltIn::default(), BuiltIn { discovery: String::new(), ..BuiltIn::default() }] {
+        for built_in in [BuiltIn::default(), BuiltIn { discovery: Some(String::new()), ..BuiltIn::default() }] {
             assert_eq!(built_in.config().unwrap().warnings().collect::<Vec<_>>(), [""; 0]);
         }
     }

@@ -41,23 +41,16 @@ impl Values {
     /// Lays these values over others, as Helm does with values of a chart: maps are merged, a null takes a value away, and
     /// everything else replaces.
     #[must_use]
-    pub(super) fn over(self, base: Self) -> Self {
+    pub fn over(self, base: Self) -> Self {
         let mut raw = base.raw;
-        overlay(&mut raw, self.raw);
+        if !self.raw.is_null() {
+            overlay(&mut raw, self.raw);
+        }
         Self::new(raw)
     }
 
-    /// Replaces members of `global`.
-    #[must_use]
-    pub fn with_global(mut self, members: Map<String, Value>) -> Self {
-        if members.is_empty() {
-            return self;
-        }
-        pod::map_mut(&mut self.raw, "global").extend(members);
-        Self::new(self.raw)
-    }
-
-    fn new(raw: Value) -> Self {
+    /// Returns values in JSON.
+    pub fn new(raw: Value) -> Self {
         let at = |pointer: &str| raw.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let flag = |pointer: &str| raw.pointer(pointer).and_then(Value::as_bool).unwrap_or_default();
         // YAML parses a tag such as 1.20 without quotes as a number.

@@ -88,6 +88,18 @@ pub(in crate::inject) fn sets(key: &str, change: &Value) -> bool {
     }
 }
 
+/// Whether the member `key` of an overlay of [`difference`] removes a value.
+pub(in crate::inject) fn removes(key: &str, change: &Value) -> bool {
+    let removes_in = |members: &Map<String, Value>| members.iter().any(|(key, change)| removes(key, change));
+    match change {
+        Value::Null => true,
+        _ if directive::is_directive(key) => key == PATCH,
+        Value::Object(members) => removes_in(members),
+        Value::Array(items) => items.iter().filter_map(Value::as_object).any(removes_in),
+        _ => false,
+    }
+}
+
 /// Returns the elements of a list by key; `None` if an element has none, or that of another one.
 pub(super) fn indexed<'v>(items: &'v [Value], by: &str) -> Option<HashMap<&'v Value, &'v Map<String, Value>>> {
     let mut indexed = HashMap::new();

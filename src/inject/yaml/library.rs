@@ -15,6 +15,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 
 use super::merge_key::{MERGE, Source};
 use super::node::{Merges, Node};
+use super::separators::StandIns;
 use super::{LIMIT, forms, overflow};
 
 /// The maximum number of members that the merge keys of a document may copy if it is read without a budget.
@@ -75,6 +76,9 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
     }
+    if StandIns::of(text).is_some() {
+        return T::deserialize(value(text)?).map_err(|error| Error::of(serde::de::Error::custom(error)));
+    }
     with_forms(text, |text| {
         check_end(text)?;
         serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).map_err(Error::of)
@@ -89,7 +93,7 @@ pub fn value(text: &str) -> Result<Value, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
     }
-    with_forms(text, |text| {
+    with_separators(text, |text| {
         with_repeated_keys(text, |source, keys| read_value(source, options(keys), &Merges::new(source, MAX_MERGED)))
     })
 }
@@ -100,7 +104,7 @@ pub fn value(text: &str) -> Result<Value, Error> {
 /// Those of [`read`], and [`Error::Exceeded`].
 pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Error> {
     let mut is_first = true;
-    with_forms(text, |text| {
+    with_separators(text, |text| {
         if text.contains(MERGE) || !is_first {
             // The text is parsed once more to find its merge keys, or was for its numbers.
             budget.step(text.len() / BYTES_PER_SCAN_STEP)?;
@@ -108,6 +112,14 @@ pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Err
         is_first = false;
         with_repeated_keys(text, |source, keys| charged(source, keys, budget))
     })
+}
+
+/// Calls `read` as [`with_forms`] does, with stand-ins for the line breaks that are Go's alone.
+fn with_separators(text: &str, read: impl FnMut(&str) -> Result<Value, Error>) -> Result<Value, Error> {
+    let Some(stand_ins) = StandIns::of(text) else { return with_forms(text, read) };
+    let mut value = with_forms(&stand_ins.replace(text), read)?;
+    stand_ins.restore(&mut value);
+    Ok(value)
 }
 
 /// Calls `read` with the line breaks and scalars in the forms of Go, and once more for what the library refuses and Go reads: with quotes around

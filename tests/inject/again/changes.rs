@@ -1,6 +1,6 @@
 //! Tests of annotations, labels, probes and containers that their author changed after the first injection.
 
-use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector};
+use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 
@@ -163,8 +163,8 @@ fn named_port() -> Result<(), Failed> {
 /// Returns an injection whose values have the network `n1`.
 fn with_network() -> Result<Injection, Failed> {
     let config = BuiltIn::default().config()?;
-    let network = json!({"network": "n1"}).as_object().cloned().unwrap_or_default();
-    let config = Config { values: config.values.clone().with_global(network), ..config };
+    let network = Values::new(json!({"global": {"network": "n1"}}));
+    let config = Config { values: network.over(config.values.clone()), ..config };
     Ok(Injection { name: "network".to_owned(), injector: Injector::new(config), native: false, declined: None })
 }
 
@@ -255,8 +255,8 @@ fn redirecting() -> Result<Injection, Failed> {
         "includeIPRanges": "10.0.0.0/8", "excludeIPRanges": "10.1.0.0/16", "includeInboundPorts": "80,81",
         "excludeInboundPorts": "22", "includeOutboundPorts": "443", "excludeOutboundPorts": "25",
     });
-    let global = json!({"proxy": proxy}).as_object().cloned().unwrap_or_default();
-    let config = Config { values: config.values.clone().with_global(global), ..config };
+    let global = Values::new(json!({"global": {"proxy": proxy}}));
+    let config = Config { values: global.over(config.values.clone()), ..config };
     Ok(Injection {
         name: "values of the traffic".to_owned(),
         injector: Injector::new(config),

@@ -117,4 +117,24 @@ pub(crate) const EXPLAINED: &[Explained] = &[
                 && ["resources", "volumeMounts", "ports", "lifecycle"].iter().any(|part| in_proxy(d, part))
         },
     },
+    Explained {
+        name: "port that nobody serves",
+        reason: "without a status port, the agent answers neither probes nor hooks of a sidecar or a gateway",
+        explains: |d, i| {
+            let off = i.pod.contains("status.sidecar.istio.io/port\":\"0\"");
+            off && !i.uses("grpc-agent") && ["lifecycle", "readinessProbe"].iter().any(|part| in_proxy(d, part))
+        },
+    },
+    Explained {
+        name: "ports that variables move",
+        reason: "probes, hooks, declared ports and exclusions follow ENVOY_STATUS_PORT and ENVOY_PROMETHEUS_PORT, by which the proxy \
+                 listens elsewhere; those of Istio's templates do not",
+        explains: |d, i| {
+            let part = ["ports", "readinessProbe", "startupProbe", "lifecycle"].iter().any(|part| in_proxy(d, part));
+            i.pod.contains("ENVOY_STATUS_PORT")
+                && (part
+                    || d.path.contains("/args")
+                    || d.path.ends_with("/traffic.sidecar.istio.io/excludeInboundPorts"))
+        },
+    },
 ];

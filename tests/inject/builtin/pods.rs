@@ -60,6 +60,7 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("proxy.istio.io/config", "proxyMetadata: {IPTABLES_TRACE_LOGGING: 'true'}"),
     ("proxy.istio.io/config", "tracing: {tlsSettings: {caCertificates: /etc/lightstep/ca.pem}}"),
     ("proxy.istio.io/config", "image: {imageType: debug}"),
+    ("proxy.istio.io/config", "proxyMetadata: {ENVOY_STATUS_PORT: '15031', ENVOY_PROMETHEUS_PORT: '15091'}"),
 ];
 
 /// Changes of Istio's values: a pointer and the new value, separated by lines for values with several.

@@ -42,7 +42,7 @@ fn check_validated(pod: &Value) -> Result<(), Error> {
         // Without redirection, a proxy may be in the host's network.
         (Some(Reason::HostNetwork), _) if init(pod, container::INIT).or(validation).is_none() => {}
         (Some(reason), Some(container)) => {
-            return Err(Error::Unredirectable(format!(
+            return Err(Error::Unredirected(format!(
                 "container {} cannot work in the pod as the templates change it: {reason}",
                 pod::name(container)
             )));
@@ -53,7 +53,7 @@ fn check_validated(pod: &Value) -> Result<(), Error> {
         return Ok(());
     }
     match unvalidated(pod)? {
-        Some(reason) => Err(Error::Unredirectable(reason)),
+        Some(reason) => Err(Error::Unredirected(reason)),
         None => Ok(()),
     }
 }
@@ -72,7 +72,7 @@ pub(in crate::inject::istio) fn check_skipped(pod: &Value) -> Result<(), Error> 
         None => unvalidated(pod)?,
     };
     let left = "it is of a former injection: remove what that has added, or let the pod be injected";
-    reason.map_or(Ok(()), |reason| Err(Error::Unredirectable(format!("{reason}; {left}"))))
+    reason.map_or(Ok(()), |reason| Err(Error::Unredirected(format!("{reason}; {left}"))))
 }
 
 fn init<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
@@ -83,6 +83,11 @@ fn init<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
 fn validation(pod: &Value) -> Option<&Value> {
     let validates = |validation: &&Value| pod::list(validation, "args").iter().any(|argument| argument == VALIDATE);
     init(pod, container::VALIDATION).filter(validates)
+}
+
+/// Whether a pod has an init container that validates the redirection.
+pub(in crate::inject::istio) fn is_validated(pod: &Value) -> bool {
+    validation(pod).is_some()
 }
 
 /// Returns why the validation of a pod would find no redirection.

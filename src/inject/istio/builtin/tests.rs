@@ -2,6 +2,8 @@
 //!
 //! The suite `inject` compares the templates with Istio's.
 
+mod ports;
+
 use gotemplate::{Budget, Limits};
 use serde_json::{Value, json};
 
@@ -30,8 +32,8 @@ fn a_pod_gets_a_proxy_and_its_validation() {
         validation_image: "r/tools:2".to_owned(),
         outbound_port: 25001,
         inbound_port: 25006,
-        discovery: String::new(),
-        platform: Platform::default(),
+        discovery: Some(String::new()),
+        ..BuiltIn::default()
     };
     let pod = injected(&built_in, false, &pod());
     let validation = &pod["spec"]["initContainers"][0];
@@ -54,7 +56,7 @@ fn probes_are_rewritten_in_a_mesh() {
     let of = |built_in: &BuiltIn| injected(built_in, false, &pod)["spec"]["containers"][0]["livenessProbe"].clone();
     let rewritten = of(&BuiltIn::default());
     assert_eq!(rewritten["httpGet"], json!({"path": "/app-health/app/livez", "port": 15020}), "{rewritten}");
-    let alone = BuiltIn { discovery: String::new(), ..BuiltIn::default() };
+    let alone = BuiltIn { discovery: Some(String::new()), ..BuiltIn::default() };
     assert_eq!(of(&alone), probe);
 }
 
@@ -65,14 +67,14 @@ fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_proxy_joins_the_mesh_of_istiod() {
-    let built_in = BuiltIn { discovery: "istiod-canary.istio-system.svc:15012".to_owned(), ..BuiltIn::default() };
+    let built_in = BuiltIn { discovery: Some("istiod.example:15012".to_owned()), ..BuiltIn::default() };
     let pod = injected(&built_in, false, &pod());
     let proxy = &pod["spec"]["containers"][1];
     let value = |name: &str| named(&proxy["env"], name)["value"].as_str().unwrap().to_owned();
-    assert_eq!(value("CA_ADDR"), built_in.discovery);
+    assert_eq!(value("CA_ADDR"), built_in.address());
     assert_eq!(pod["metadata"]["annotations"]["prometheus.io/port"], "15020");
     let config: Value = serde_json::from_str(&value("PROXY_CONFIG")).unwrap();
-    assert_eq!(config["discoveryAddress"], *built_in.discovery);
+    assert_eq!(config["discoveryAddress"], built_in.address());
     assert_eq!((&*value("PILOT_CERT_PROVIDER"), &*value("TRUST_DOMAIN")), ("istiod", "cluster.local"));
     assert_eq!(proxy["readinessProbe"]["httpGet"], json!({"path": "/healthz/ready", "port": 15021}));
     assert_eq!(named(&proxy["volumeMounts"], "istio-token")["mountPath"], "/var/run/secrets/tokens");
@@ -86,7 +88,7 @@ fn a_proxy_joins_the_mesh_of_istiod() {
 
 #[test]
 fn a_proxy_without_a_mesh_does_not_wait_for_istiod() {
-    let alone = injected(&BuiltIn { discovery: String::new(), ..BuiltIn::default() }, true, &pod());
+    let alone = injected(&BuiltIn { discovery: Some(String::new()), ..BuiltIn::default() }, true, &pod());
     let proxy = &alone["spec"]["initContainers"][1];
     assert_eq!((proxy.get("readinessProbe"), proxy.get("startupProbe")), (None, None));
     let volumes: Vec<_> = alone["spec"]["volumes"].as_array().unwrap().iter().map(|v| &v["name"]).collect();
@@ -331,7 +333,7 @@ fn annotations_that_only_a_mesh_uses_are_named_without_one() {
         }
     };
     assert_eq!(warnings(&BuiltIn::default()), [""; 0]);
-    let alone = BuiltIn { discovery: String::new(), proxy_args: vec!["-c".to_owned()], ..BuiltIn::default() };
+    let alone = BuiltIn { discovery: Some(String::new()), proxy_args: vec!["-c".to_owned()], ..BuiltIn::default() };
     let text = "annotations that no template for this pod uses: sidecar.istio.io/bootstrapOverride, \
                 readiness.status.sidecar.istio.io/periodSeconds, sidecar.istio.io/logLevel, sidecar.istio.io/statsInclusionPrefixes";
     assert_eq!(warnings(&alone), [text]);
@@ -348,37 +350,6 @@ fn a_pull_secret_of_the_values_is_a_name_or_a_reference() {
         panic!()
     };
     assert_eq!(injected.pod["spec"]["imagePullSecrets"], json!([{"name": "a"}, {"name": "b"}]));
-}
-
-#[test]
-fn values_of_a_file_are_laid_over_the_built_in_ones() {
-    let found = |values: Value| {
-        let config = BuiltIn::default().config().unwrap();
-        let values = BuiltIn::with_values(config.values, Values::parse(&values.to_string()).unwrap());
-        let injector = Injector::new(Config { values, ..config });
-        let pod = pod();
-        let outcome = injector.review(&Request::new(&pod, "shop")).unwrap();
-        let InjectionOutcome::Injected { injected, .. } = outcome else { panic!() };
-        let (init, proxy) =
-            (injected.pod["spec"]["initContainers"][0].clone(), injected.pod["spec"]["containers"][1].clone());
-        let images = [&init["image"], &proxy["image"]].map(|image| image.as_str().unwrap().to_owned());
-        let networks = injected.pod["metadata"]["annotations"].get("k8s.v1.cni.cncf.io/networks").is_some();
-        let is_confined = proxy["securityContext"].get("seccompProfile").is_some();
-        (init["name"].as_str().unwrap().to_owned(), images, is_confined, networks)
-    };
-    let (plugin, image) = ("istio-validation".to_owned(), "docker.io/istio/proxyv2:1.30.0");
-    let both = |image: &str| [image.to_owned(), image.to_owned()];
-    for (values, expected) in [
-        (json!({}), (plugin.clone(), both(image), true, false)),
-        (json!({"global": {"platform": "openshift"}}), (plugin.clone(), both(image), true, false)),
-        (json!({"global": {"hub": "h.x", "tag": "1"}}), (plugin.clone(), both("h.x/proxyv2:1"), true, false)),
-        (json!({"pilot": {"cni": {"provider": "multus"}}}), (plugin.clone(), both(image), true, true)),
-        (json!({"global": {"proxy": {"seccompProfile": {}}}}), (plugin, both(image), false, false)),
-        (json!({"pilot": {"cni": {"enabled": false}}}), ("istio-init".to_owned(), both(image), true, false)),
-        (json!({"istio_cni": {"enabled": false}}), ("istio-init".to_owned(), both(image), true, false)),
-    ] {
-        assert_eq!(found(values.clone()), expected, "{values}");
-    }
 }
 
 #[test]

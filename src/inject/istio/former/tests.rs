@@ -141,7 +141,7 @@ fn a_record_has_what_the_names_do_not_tell() {
 }
 
 #[test]
-fn the_record_of_a_document_has_what_its_author_would_lose() {
+fn the_record_of_a_document_has_what_its_author_would_lose_or_a_template_left() {
     let record = |injected: &Value, original: &Value| {
         unknown(injected, original, ("web", true), &mut Budget::default()).unwrap().map(|record| record.before)
     };
@@ -152,9 +152,9 @@ fn the_record_of_a_document_has_what_its_author_would_lose() {
     let status = r#"{"containers":["istio-proxy"],"volumes":["v"],"imagePullSecrets":["s"]}"#;
     let (none, own) = (json!({}), json!({"team": "own"}));
     let injected = pod(
-        json!({"team": "own", "security.istio.io/tlsMode": "istio", "other": "x"}),
+        json!({"team": "own", "security.istio.io/tlsMode": "istio"}),
         status,
-        json!({"volumes": [{"name": "v"}, {"name": "mine", "emptyDir": {"medium": "Memory"}}], "dnsPolicy": "None"}),
+        json!({"volumes": [{"name": "v"}, {"name": "mine", "emptyDir": {}}]}),
     );
     let original = |labels: &Value, spec: Value| {
         let mut pod = pod(labels.clone(), "", spec);
@@ -166,6 +166,17 @@ fn the_record_of_a_document_has_what_its_author_would_lose() {
     let mut fewer = original(&own, mine);
     fewer["spec"]["containers"] = json!([{"name": "app", "env": [{"name": "A", "value": "1"}]}]);
     assert_eq!(record(&injected, &fewer), None, "containers are in the annotation of the overrides");
+    for (field, value) in [
+        ("/spec/volumes", json!([{"name": "mine", "emptyDir": {"medium": "Memory"}}])),
+        ("/spec/dnsPolicy", json!("None")),
+        ("/spec/securityContext", json!({"fsGroup": 7})),
+    ] {
+        let mut injected = injected.clone();
+        injected["spec"]["dnsPolicy"] = Value::Null;
+        injected["spec"]["securityContext"] = Value::Null;
+        *injected.pointer_mut(field).unwrap() = value;
+        assert!(record(&injected, &fewer).is_some(), "the template left {field}");
+    }
     for original in [
         original(&json!({"team": "own", "security.istio.io/tlsMode": "istio"}), none.clone()),
         original(&json!({"team": "mine"}), none.clone()),

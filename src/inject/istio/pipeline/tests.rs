@@ -185,3 +185,15 @@ fn a_template_that_renders_no_partial_pod_is_refused() {
         assert_eq!(of(template), Ok(()));
     }
 }
+
+#[test]
+fn a_later_template_replaces_the_handler_of_a_former_one() {
+    let probe =
+        |handler: Value| json!({"containers": [{"name": "istio-proxy", "image": "p", "readinessProbe": handler}]});
+    let http = probe(json!({"httpGet": {"path": "/ready", "port": 1}, "periodSeconds": 2}));
+    let exec = probe(json!({"exec": {"command": ["x"]}}));
+    let spec = json!({"containers": [{"name": "app", "image": "a"}]});
+    let found = merged(&[("http", http), ("exec", exec)], "http,exec", false, &spec);
+    let sidecar = pod::find(pod::containers(&found, CONTAINERS), "istio-proxy").unwrap();
+    assert_eq!(sidecar["readinessProbe"], json!({"exec": {"command": ["x"]}, "periodSeconds": 2}));
+}

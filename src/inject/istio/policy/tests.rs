@@ -72,12 +72,29 @@ fn an_overruled_request_is_a_warning() {
     pod["spec"]["hostNetwork"] = json!(true);
     let decide = |pod: &Value, namespace| policy(Era::V1_27, Default::Enabled).decide(pod, namespace);
     let decision = decide(&pod, "shop");
-    assert_eq!((decision.inject, &decision.warning), (false, &Some(Warning::Overruled)));
+    assert_eq!((decision.inject, &decision.warnings[..]), (false, &[Warning::Overruled][..]));
     assert_eq!(decision.sentence(), "no Istio sidecar, for it uses the host's network");
     // Without a request there is no warning.
     pod["metadata"] = json!({});
-    assert_eq!(decide(&pod, "shop").warning, None);
-    assert_eq!(decide(&requesting(&json!({annotation::INJECT: "false"}), &json!({})), "kube-system").warning, None);
+    assert_eq!(decide(&pod, "shop").warnings, []);
+    assert_eq!(decide(&requesting(&json!({annotation::INJECT: "false"}), &json!({})), "kube-system").warnings, []);
+}
+
+#[test]
+fn a_container_of_a_skipped_pod_that_asks_for_an_image_is_a_warning() {
+    let auto = |name: &str| json!({"name": name, "image": "auto"});
+    let spec = json!({"containers": [auto("istio-proxy"), {"name": "a"}], "initContainers": [auto("b")]});
+    for (value, skipped) in [("true", false), ("false", true)] {
+        let mut pod = requesting(&json!({annotation::INJECT: value}), &json!({}));
+        pod["spec"] = spec.clone();
+        let decision = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop");
+        let warnings = ["b", "istio-proxy"].map(|name| Warning::WithoutImage(name.to_owned()));
+        assert_eq!(decision.warnings, if skipped { warnings.to_vec() } else { Vec::new() });
+        pod["spec"]["hostNetwork"] = json!(true);
+        let decision = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop");
+        assert_eq!(decision.warnings.first() == Some(&Warning::Overruled), !skipped, "{decision:?}");
+        assert!(decision.warnings.ends_with(&warnings), "{decision:?}");
+    }
 }
 
 #[test]
@@ -105,7 +122,7 @@ fn other_values_decline_before_1_27_and_are_ignored_since() {
         }
         let decision = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop");
         assert_eq!((decision.inject, decision.reason), (true, Reason::Policy));
-        assert_eq!(decision.warning, Some(Warning::Unrecognised(value.to_owned())));
+        assert_eq!(decision.warnings, [Warning::Unrecognised(value.to_owned())]);
     }
     for value in ["y", "YES", "On", "true"] {
         assert!(reason(Era::V1_1, &requesting(&json!({}), &json!({annotation::INJECT: value}))).0, "{value}");
@@ -123,7 +140,7 @@ fn a_value_that_go_reads_as_false_declines_since_1_27_too() {
             let pod = requesting(&labels, &annotations);
             let decision = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop");
             let expected =
-                Decision { inject: false, reason: Reason::Requested(source, value.to_owned()), warning: None };
+                Decision { inject: false, reason: Reason::Requested(source, value.to_owned()), warnings: Vec::new() };
             assert_eq!(decision, expected, "{value}");
         }
     }

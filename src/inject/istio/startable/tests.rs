@@ -303,3 +303,17 @@ fn containers_of_the_pods_author_are_left_to_the_api_server() {
     let app = json!({"name": "app", "readinessProbe": {}, "volumeMounts": [{"name": "gone"}]});
     assert_eq!(reason(json!({"spec": {"containers": [app]}}), &json!({}), true), None);
 }
+
+#[test]
+fn a_volume_that_a_claim_template_would_replace_is_refused() {
+    let volumes = json!([{"name": "istio-data", "emptyDir": {}}, {"name": "data", "emptyDir": {}}]);
+    let pod = json!({"spec": {"volumes": volumes, "containers": [{"name": "istio-proxy", "image": "p:1"}]}});
+    let template_pod = json!({"spec": {"volumes": [{"name": "istio-data"}], "containers": [{"name": "istio-proxy"}]}});
+    let reason = |claim: &str| {
+        let checked = check((&json!({}), &[claim.to_owned()]), &pod, &template_pod);
+        checked.err().map(|error| error.to_string())
+    };
+    assert_eq!(reason("data"), None);
+    let found = reason("istio-data").unwrap();
+    assert!(found.starts_with("volume \"istio-data\" has several sources (emptyDir, a claim template)"), "{found}");
+}

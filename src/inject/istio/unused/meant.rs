@@ -1,6 +1,7 @@
 //! The name that a mistyped name means.
 
 use super::{MOST, PREFIXES, has_prefix};
+use crate::contract::annotation;
 
 /// The most changes by which a name is taken for a mistyped one.
 const CHANGES: usize = 2;
@@ -12,11 +13,26 @@ const COMPARED: usize = 256;
 pub(super) fn of_istio<'n>(names: impl Iterator<Item = &'n str>) -> impl Iterator<Item = &'n str> {
     let mut left = COMPARED;
     names.filter(move |name| {
-        has_prefix(name) || {
+        has_prefix(name) || has_other_prefix(name) || {
             left = left.saturating_sub(1);
             left > 0 && has_mistyped_prefix(name)
         }
     })
+}
+
+/// Whether a name without a prefix, or with another one of Istio's domain, ends as an annotation of Istio: without a prefix only if it has
+/// an upper-case letter, which names of other programs rarely have, and is no name of logs.
+fn has_other_prefix(name: &str) -> bool {
+    let (domain, own) = name.split_once('/').unwrap_or(("", name));
+    let is_of_domain = domain == "istio.io" || domain.ends_with(".istio.io");
+    let is_distinct = || domain.is_empty() && own.contains(|c: char| c.is_ascii_uppercase()) && own != "logLevel";
+    let names = annotation::ALL.iter().map(|(known, _)| *known).filter(|known| has_prefix(known));
+    (is_of_domain || is_distinct()) && names.map(last).any(|known| known == own)
+}
+
+/// The part of a name after its prefix.
+fn last(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
 
 /// Whether what precedes the slash differs from a prefix in few letters, in one if the prefix is short, or the name has underscores in
@@ -51,7 +67,11 @@ fn underscored(name: &str) -> String {
 fn meant<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let prometheus = |name: &str| underscored(name).replace('-', "_");
     let (lower, spelt) = (name.to_lowercase(), prometheus(name));
-    let near = known.filter(|known| known.len().abs_diff(lower.len()) <= CHANGES);
+    let known: Vec<&str> = known.collect();
+    if let Some(meant) = known.iter().find(|known| last(known) == last(name) && has_prefix(known)) {
+        return format!("{name} (is {meant} meant?)");
+    }
+    let near = known.into_iter().filter(|known| known.len().abs_diff(lower.len()) <= CHANGES);
     let changes = |known: &str| if prometheus(known) == spelt { 0 } else { distance(&lower, &known.to_lowercase()) };
     let distances = near.map(|known| (changes(known), known));
     match distances.filter(|(changes, _)| *changes <= CHANGES).min() {

@@ -21,7 +21,6 @@ fn an_annotation_that_no_template_reads_is_named_once() {
     let set = json!({
         "sidecar.istio.io/proxyCPU": "1", "sidecar.istio.io/logLevel": "debug", "sidecar.istio.io/proxyCpu": "1",
         "proxy.istio.io/config": "statusPort: 15020", "example.com/other": "x", "istio.io/rev": "x",
-        "traffic.sidecar.istio.io/includeInboundPorts": "80",
     });
     let all = "annotations that no template for this pod uses: sidecar.istio.io/proxyCPU, sidecar.istio.io/logLevel, sidecar.istio.io/proxyCpu";
     assert_eq!(warned("# none", &set), [all]);
@@ -47,11 +46,19 @@ fn a_mistyped_annotation_is_named_with_the_one_that_is_meant() {
         ("sidecar.istio.io/statsInclusionPrefix", "sidecar.istio.io/statsInclusionPrefixes"),
         ("trafic.sidecar.istio.io/includeInboundPorts", "traffic.sidecar.istio.io/includeInboundPorts"),
         ("sidecar.istio.oi/inject", "sidecar.istio.io/inject"),
+        ("traffic.istio.io/excludeOutboundPorts", "traffic.sidecar.istio.io/excludeOutboundPorts"),
+        ("sidecar.istio.io/excludeOutboundPorts", "traffic.sidecar.istio.io/excludeOutboundPorts"),
+        ("excludeOutboundPorts", "traffic.sidecar.istio.io/excludeOutboundPorts"),
+        ("proxyCPU", "sidecar.istio.io/proxyCPU"),
     ] {
         let pod = json!({"metadata": {"annotations": {mistyped: "1"}}});
         let found = warnings(&injector.config().settings.reads, ["sidecar"].into_iter(), &pod);
         let said = format!("annotations that no template for this pod uses: {mistyped} (is {meant} meant?)");
         assert_eq!(found, [said]);
+    }
+    for other in ["logLevel", "port", "inject", "gateway.istio.io/managed", "example.com/proxyCPU"] {
+        let pod = json!({"metadata": {"annotations": {other: "1"}}});
+        assert_eq!(warnings(&injector.config().settings.reads, ["sidecar"].into_iter(), &pod), [""; 0], "{other}");
     }
     let labels = json!({"metadata": {"labels": {"sidecar.istio.oi/inject": "false", "app.example.io/x": "y"}}});
     let said = "labels with a prefix of Istio's that Istio does not read: sidecar.istio.oi/inject (is sidecar.istio.io/inject meant?)";
@@ -106,7 +113,7 @@ fn a_field_of_the_proxys_configuration_that_no_template_reads_is_named() {
 #[test]
 fn names_with_a_prefix_of_istios_that_istio_does_not_have_are_named() {
     let set = json!({
-        "istio.io/rev": "x", "istio.io/reroute-virtual-interfaces": "eth1", "istio.io/revision": "x",
+        "istio.io/rev": "x", "istio.io/revision": "x",
         "topology.istio.io/networks": "n", "ambient.istio.io/redirection": "enabled", "unistio.io/x": "y",
     });
     let unused = "annotations that no template for this pod uses: istio.io/revision, topology.istio.io/networks";
@@ -132,7 +139,9 @@ fn a_field_of_the_proxys_configuration_that_istio_does_not_have_is_named_whateve
 fn a_boolean_that_is_none_is_named() {
     let set = json!({"sidecar.istio.io/rewriteAppHTTPProbers": "true\n", "sidecar.istio.io/nativeSidecar": "false"});
     let text = "sidecar.istio.io/rewriteAppHTTPProbers is ignored: its value \"true\\n\" is neither true nor false";
-    assert_eq!(warned("# none", &set), [text]);
+    let without_proxy =
+        "annotations without effect, because the pod has no proxy: sidecar.istio.io/rewriteAppHTTPProbers";
+    assert_eq!(warned("# {{ `sidecar.istio.io/nativeSidecar` }}", &set), [text, without_proxy]);
     let low_ports = |value: &str| {
         warned(
             "# sidecar.istio.io/capNetBindService {{ `sidecar.istio.io/capNetBindService` }}",

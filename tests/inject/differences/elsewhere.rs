@@ -1,0 +1,73 @@
+//! The intended differences whose tests are in another suite.
+
+/// Name, file and function of each.
+pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
+    (
+        "value that Go reads as false",
+        "src/inject/istio/policy/tests.rs",
+        "a_value_that_go_reads_as_false_declines_since_1_27_too",
+    ),
+    ("validation in a pod that the plugin skips", "tests/inject/startable.rs", "skipped"),
+    (
+        "application that a template deletes",
+        "src/inject/istio/pipeline/tests.rs",
+        "an_application_that_no_template_deletes_by_name_remains",
+    ),
+    (
+        "networks that Multus cannot read",
+        "src/inject/istio/annotations/networks.rs",
+        "what_multus_cannot_read_is_refused_by_the_annotations_name",
+    ),
+    (
+        "probe of the agent's port",
+        "src/inject/istio/probes.rs",
+        "a_probe_of_the_agents_port_stays_whether_an_annotation_or_the_configuration_sets_the_port",
+    ),
+    (
+        "port that the agent cannot scrape",
+        "src/inject/istio/prometheus.rs",
+        "a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name",
+    ),
+    (
+        "injected pod that the API server refuses",
+        "src/inject/istio/startable/tests.rs",
+        "each_field_that_prevents_the_start_is_named",
+    ),
+    (
+        "handler of the pod's own sidecar",
+        "src/inject/istio/unions.rs",
+        "the_handler_of_the_pods_own_container_replaces_the_templates",
+    ),
+    ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
+    ("changes between two injections", "tests/inject/again/changes.rs", "metrics"),
+    ("record of a former injection", "tests/inject/again/others.rs", "without_record"),
+    ("damaged record of a former injection", "tests/inject/again/records.rs", "damaged"),
+    (
+        "overlay of a sidecar in the other list",
+        "src/inject/istio/pipeline/tests.rs",
+        "an_overlay_of_the_sidecar_is_merged_into_it_wherever_it_is",
+    ),
+    (
+        "cron job",
+        "src/inject/istio/documents.rs",
+        "the_pods_of_a_cron_job_have_labels_and_annotations_as_its_job_template",
+    ),
+    ("deep YAML", "src/inject/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
+    (
+        "repeated keys in deep YAML",
+        "src/inject/yaml/tests/work.rs",
+        "copies_of_maps_with_repeated_integer_keys_are_bounded_by_their_depth",
+    ),
+    (
+        "request that is too large",
+        "tests/webhook/hostile.rs",
+        "six_mebibytes_are_accepted_and_one_byte_more_is_refused",
+    ),
+    ("request by another method", "tests/webhook/reviews.rs", "invalid_reviews_get_the_reason"),
+    (
+        "review over its budget",
+        "src/inject/istio/pipeline/tests.rs",
+        "a_pod_over_the_budget_is_refused_with_the_reason",
+    ),
+    ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_get_one_event"),
+];

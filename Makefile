@@ -63,7 +63,7 @@ export KERNELS := $(TOOLS)/kernels
 # The file with a line for each test suite: its name, the minimum number of its tests, and further arguments.
 COUNTS   := tests/counts
 # The packages whose unit tests also run with the plugin's features: the code that the plugin links.
-PLUGIN_CRATES   := istio-cni contract gocompat cni libcni ruleset redirect netlink netfilter podnet
+PLUGIN_CRATES   := istio-cni contract gocompat cni libcni ruleset redirect netlink netfilter podnet podfacts lookup
 PLUGIN_PACKAGES := $(PLUGIN_CRATES:%=--package %)
 SUITES   := $(shell cut -d" " -f1 $(COUNTS))
 # The compiler of the fuzz targets, which need unstable features. The programs' compiler is in rust-toolchain.toml.

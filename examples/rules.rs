@@ -4,9 +4,9 @@
 
 use std::error::Error;
 
-use istio_cni::plugin::{Verdict, of_pod};
-use istio_cni::pod::PodFacts;
 use istio_cni::rules;
+use podfacts::PodFacts;
+use podfacts::{Verdict, of_pod};
 use ruleset::{Family, restore};
 
 const POD: &str = r#"{

@@ -2,8 +2,8 @@
 //! and receives the plugin's log lines.
 //!
 //! ```text
-//! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ response ─▶ agent.sock ─ pod::agent in the plugin
-//! API server ─ token ─▶ Issued ─ install ─▶ kubeconfig ─ pod::api in the plugin
+//! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ response ─▶ agent.sock ─ lookup::agent in the plugin
+//! API server ─ token ─▶ Issued ─ install ─▶ kubeconfig ─ lookup::api in the plugin
 //! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics, Verdicts, Events
 //! API server ─ watch ─▶ RuntimeClasses, and the runtime's configuration ─▶ Handlers ─▶ response
 //! ```
@@ -32,7 +32,7 @@ pub use handlers::Handlers;
 pub use handover::{Abandoned, Handover, until_abandoned};
 pub use metrics::Metrics;
 pub use relay::Sample;
-pub use response::{DIRECTORIES, Sources};
+pub use response::Sources;
 pub use sockets::{Names, Sockets, serve};
 pub use verdicts::{Added, NoBackend, Problem, Verdicts};
 pub use watch::watch;

@@ -211,7 +211,7 @@ pub enum Error {
         reason: String,
     },
     #[error(transparent)]
-    Pod(#[from] crate::pod::ExtractError),
+    Pod(#[from] podfacts::ExtractError),
     /// The rules to trace cannot be parsed.
     #[error("{what}: {cause}")]
     Rules { what: String, cause: crate::trace::Error },

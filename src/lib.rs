@@ -1,8 +1,8 @@
 //! Istio's CNI node stack.
 //!
 //! ```text
-//! ADD      env + stdin ─ cni ─▶ Call, NetConf ─ pod ─▶ PodFacts ─ plugin ─▶ Verdict ─ redirect ─▶ Redirect
-//!                                                                     └─ Skip(reason)      │ desired
+//! ADD      env + stdin ─ cni ─▶ Call, NetConf ─ lookup ─▶ PodFacts ─ podfacts ─▶ Verdict ─ Redirect
+//!                                                                        └─ Skip(reason)  │ desired
 //!          prevResult, byte for byte ◀─ cni ◀── netfilter ◀── converge(netns) ◀── Desired ◀┘
 //! install  directory events ─▶ Snapshot ─ install::plan ─▶ Plan{file operations} ─ apply ─▶ Snapshot … ready = the plan is empty
 //! repair   pod events ─▶ broken? ─ decide ─▶ Evict | Delete | Label | Reprogram(converge) | Report | Nothing(reason)
@@ -18,8 +18,6 @@ pub use ::contract::diagnostics;
 pub use ::podnet::{converge, netns, validate};
 pub use ::redirect::{rules, trace};
 
-pub mod pod;
-
 pub mod ambient;
 
 pub mod iptables;
@@ -27,6 +25,9 @@ pub mod plugin;
 
 #[cfg(feature = "daemons")]
 pub mod serve;
+
+#[cfg(feature = "daemons")]
+pub mod pods;
 
 #[cfg(feature = "daemons")]
 pub mod runtime_config;

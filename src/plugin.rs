@@ -3,14 +3,14 @@
 //! `bin/istio-cni` passes environment and standard input in, prints the reply and then writes the log. This module
 //! neither prints nor ends the process.
 
+mod early;
 mod log;
 mod stub;
 mod verbs;
-mod verdict;
 
+pub use early::{Early, before_lookup};
 pub use log::Log;
 pub use stub::Stub;
-pub use verdict::{Early, SkipReason, Verdict, before_lookup, of_pod, skipped};
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use crate::cni::{self, Call, Code, NetConf, Version, reply};
 use crate::contract;
 use crate::diagnostics::{Documented, Level, causes, chain};
-use crate::{converge, netfilter, netns, pod, redirect};
+use crate::{converge, netfilter, netns, redirect};
 
 /// The outputs of the process.
 #[derive(Debug)]
@@ -41,32 +41,32 @@ pub enum Error {
     #[error(transparent)]
     Request(#[from] cni::Error),
     #[error("{0}; the pod does not start, because it might need redirection")]
-    Lookup(Box<pod::lookup::Error>),
+    Lookup(Box<lookup::Error>),
     /// An annotation of the pod is invalid.
     #[error("pod {pod} has an invalid annotation: {error}; correct the pod and create it again")]
-    Annotation { pod: pod::PodName, error: redirect::Error },
+    Annotation { pod: podfacts::PodName, error: redirect::Error },
     /// The pod runs in a sandbox that the rules do not reach, and the chain entry refuses such pods.
     #[error(
         "pod {pod} runs in a sandbox ({sandbox}) that the rules of the node's kernel do not reach, and this node refuses such pods; \
          use another runtime class, or create the pod without a sidecar"
     )]
-    Sandbox { pod: pod::PodName, sandbox: String },
+    Sandbox { pod: podfacts::PodName, sandbox: String },
     /// It is not known whether the pod runs in such a sandbox, and the chain entry refuses pods that do.
     #[error(
         "it is not known whether the rules of the node's kernel reach pod {pod}, and this node refuses pods that they do not reach: {reason}"
     )]
-    UnknownSandbox { pod: pod::PodName, reason: String },
+    UnknownSandbox { pod: podfacts::PodName, reason: String },
     /// The netns cannot be entered or read.
     #[error(transparent)]
     Netns(#[from] netns::Error),
     #[error("CNI_NETNS {} is the plugin's own network namespace; the pod needs one of its own", .0.display())]
     OwnNetns(PathBuf),
     #[error("redirection of pod {pod} cannot be set up: {}", chain(error))]
-    Converge { pod: pod::PodName, error: converge::Error },
+    Converge { pod: podfacts::PodName, error: converge::Error },
     /// CHECK found that redirection is missing.
     #[error("pod {pod} is not redirected: {missing}; delete the pod so that it is recreated")]
     NotRedirected {
-        pod: pod::PodName,
+        pod: podfacts::PodName,
         /// What is missing, as sentences.
         missing: String,
     },
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_failure_to_converge_names_each_cause_once() {
         let fails = |error| {
-            let pod = pod::PodName { namespace: "shop".into(), name: "web-0".into() };
+            let pod = podfacts::PodName { namespace: "shop".into(), name: "web-0".into() };
             let failure = Error::Converge { pod, error }.failure();
             (failure.msg, failure.details)
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use istio_cni::contract;
-use istio_cni::pod::PodFacts;
+use podfacts::PodFacts;
 
 /// The number of threads that accept connections: as many as the agent has workers on a small node.
 const WORKERS: usize = 2;

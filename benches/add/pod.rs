@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use istio_cni::contract::{annotation, container, proxy_env};
-use istio_cni::pod::PodFacts;
+use podfacts::PodFacts;
 use serde_json::{Value, json};
 
 use crate::case::Case;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::pod::{PodFacts, PodName};
+use podfacts::{PodFacts, PodName};
 
 /// An event of the watch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 
 use jiff::Timestamp;
 use kube::Client;
+use podfacts::PodName;
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::cache::{Cache, Store};
 use crate::contract;
-use crate::pod::PodName;
 use crate::serve::event::{self, Content, Origin};
 use crate::serve::log::{Record, printable_line};
 
@@ -73,10 +73,11 @@ fn event(Notice { pod, uid, sandbox }: Notice, node: &str, now: Timestamp) -> k8
 mod tests {
     use serde_json::json;
 
+    use podfacts::PodFacts;
+
     use super::super::cache::Change;
     use super::super::relay;
     use super::*;
-    use crate::pod::PodFacts;
 
     fn noticed(fields: &Value) -> Option<Notice> {
         let cache = Cache::default();

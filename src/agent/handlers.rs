@@ -14,11 +14,11 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
+use podfacts::{PodFacts, RuntimeHandler, is_sandbox};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::pod::{PodFacts, RuntimeHandler, is_sandbox};
 use crate::runtime_config;
 use crate::serve::resource::watch_list;
 
@@ -218,8 +218,9 @@ pub async fn watch(client: Client, writer: Writer<RuntimeClass>) {
 mod tests {
     use std::fs;
 
+    use podfacts::ProxyContainer;
+
     use super::*;
-    use crate::pod::ProxyContainer;
 
     const FILE: &str = "etc/containerd/config.toml";
     const TEXT: &str = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'runc'\n\

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use podfacts::requests::HANDOVER;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -15,9 +16,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::serve::http::{Response, text};
 use crate::serve::listen;
 use crate::serve::shutdown::Shutdown;
-
-/// The path on `agent.sock` whose response says whether the agent offers its sockets. A request waits up to [`HOLD`] for the offer.
-pub(super) const PATH: &str = "/handover";
 
 /// The time for which an agent that stands by holds a connection before it replaces the connection by a new one.
 const HOLD: Duration = Duration::from_secs(2);
@@ -102,7 +100,7 @@ pub async fn until_abandoned(path: &Path) -> Abandoned {
 async fn is_offered(mut stream: UnixStream) -> bool {
     let mut response = Vec::with_capacity(LONGEST);
     let exchange = async {
-        stream.write_all(format!("GET {PATH} HTTP/1.1\r\nHost: agent\r\n\r\n").as_bytes()).await?;
+        stream.write_all(format!("GET {HANDOVER} HTTP/1.1\r\nHost: agent\r\n\r\n").as_bytes()).await?;
         while response.len() < LONGEST && !response.starts_with(OFFER) {
             if stream.read_buf(&mut response).await? == 0 {
                 break;

@@ -4,26 +4,23 @@ use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
+use podfacts::{PodName, requests};
 use serde::Serialize;
 use tokio::sync::mpsc::Sender;
 
 use super::cache::{Cache, Lookup};
 use super::events::Notice;
 use super::handlers::Handlers;
-use super::handover::{self, Handover};
+use super::handover::Handover;
 use super::metrics::Metrics;
 use super::verdicts::Verdicts;
 use crate::install::Installation;
-use crate::pod::PodName;
 use crate::serve::http::{Request, Response, content, text};
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
 
 /// The time limit of a lookup: half of the plugin's time limit for the response (`LookupBudget::agent`).
 const LOOKUP_LIMIT: Duration = Duration::from_secs(1);
-
-/// The path on `agent.sock` of the directories in which an agent has installed the plugin.
-pub const DIRECTORIES: &str = "/directories";
 
 /// The state that the handlers of both sockets read and write; clones share it.
 #[derive(Clone)]
@@ -106,27 +103,22 @@ impl Invalid {
 
 fn parse(request: &Request) -> Result<Query, Invalid> {
     let path = request.uri().path();
-    if !["/pod", DIRECTORIES, handover::PATH].contains(&path) {
+    if ![requests::POD, requests::DIRECTORIES, requests::HANDOVER].contains(&path) {
         return Err(Invalid::Path);
     }
     if *request.method() != Method::GET {
         return Err(Invalid::Method);
     }
     match path {
-        DIRECTORIES => Ok(Query::Directories),
-        handover::PATH => Ok(Query::Handover),
+        requests::DIRECTORIES => Ok(Query::Directories),
+        requests::HANDOVER => Ok(Query::Handover),
         _ => parse_pod(request),
     }
 }
 
 fn parse_pod(request: &Request) -> Result<Query, Invalid> {
-    let query = request.uri().query().unwrap_or_default();
-    let value = |key: &str| {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(found, _)| *found == key).find_map(|(_, value)| decode(value)).filter(|value| !value.is_empty())
-    };
-    let (Some(namespace), Some(name)) = (value("namespace"), value("name")) else { return Err(Invalid::Query) };
-    Ok(Query::Pod { pod: PodName { namespace, name }, uid: value("uid") })
+    let (pod, uid) = requests::parse_pod(request.uri().query().unwrap_or_default()).ok_or(Invalid::Query)?;
+    Ok(Query::Pod { pod, uid })
 }
 
 fn of_lookup(lookup: &Lookup) -> Response {
@@ -143,21 +135,6 @@ fn json(body: &impl Serialize) -> Response {
         Ok(json) => content(StatusCode::OK, HeaderValue::from_static("application/json"), json),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("the response cannot be encoded: {error}\n")),
     }
-}
-
-/// Decodes percent-encoding; `None` if the text is invalid or not UTF-8.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let mut digit = || char::from(rest.next()?).to_digit(16);
-            bytes.push(u8::try_from(digit()? << 4 | digit()?).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

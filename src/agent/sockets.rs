@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
+use podfacts::requests;
 
 use super::events;
 use super::relay;
@@ -99,7 +100,7 @@ pub async fn serve(sockets: Sockets, sources: Sources, shutdown: Shutdown) {
 /// Logs the lines of a `POST /log`.
 fn log_lines(request: &Request, sources: &Sources) -> Response {
     let Sources { cache, metrics, verdicts, notices, log, .. } = sources;
-    if (request.method(), request.uri().path()) != (&Method::POST, "/log") {
+    if (request.method(), request.uri().path()) != (&Method::POST, requests::LOG) {
         return text(StatusCode::NOT_FOUND, "lines require POST /log\n");
     }
     let records = match relay::records(request.body(), jiff::Timestamp::now()) {

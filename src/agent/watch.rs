@@ -12,13 +12,13 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Client};
+use podfacts::{ApiPod, PodFacts, PodName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::cache::{Cache, Change, Store};
 use super::metrics::Metrics;
-use crate::pod::watch::{PartialPod, PodEvent, PodParts, Subscriber, Watched};
-use crate::pod::{ApiPod, PodFacts, PodName};
+use crate::pods::{PartialPod, PodEvent, PodParts, Subscriber, Watched};
 use crate::serve::shutdown::Shutdown;
 
 /// Watches the pods of this node, applies each event to the cache and passes it to `subscriber`, until shutdown is

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use podfacts::selector::LabelSelector;
 use serde::Deserialize;
 
 use crate::contract::ambient::ZTUNNEL;
-use crate::pod::selector::LabelSelector;
 
 /// The labels of a pod or a namespace.
 pub type Labels = BTreeMap<String, String>;

@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use podfacts::SkipReason;
+use podfacts::{PodName, is_sandbox};
 use serde_json::{Value, json};
 
 use super::configuration::ClusterFlags;
@@ -19,8 +21,7 @@ use super::{Error, Streams, documents, text};
 use crate::cni::{Call, NetConf, Target};
 use crate::contract::annotation;
 use crate::diagnostics::terminal::{Style, printable};
-use crate::plugin::{self, Early, SkipReason, before_lookup};
-use crate::pod::{PodName, is_sandbox};
+use crate::plugin::{self, Early, before_lookup};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Flags {

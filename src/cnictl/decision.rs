@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use podfacts::PodFacts;
+use podfacts::{SkipReason, Verdict};
 use ruleset::RuleSet;
 use serde_json::Value;
 
@@ -10,8 +12,6 @@ use super::live::Live;
 use super::parameters::{Parameter, parameters};
 use super::validation::FailedValidation;
 use crate::inject::istio::{Injector, Sandbox, policy};
-use crate::plugin::{self, SkipReason, Verdict};
-use crate::pod::PodFacts;
 use crate::redirect::Redirect;
 use crate::rules;
 
@@ -112,7 +112,7 @@ pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Redirection {
         Ok(facts) => facts,
         Err(error) => return Redirection::Fails(error.to_string()),
     };
-    match plugin::of_pod(&facts) {
+    match podfacts::of_pod(&facts) {
         Err(error) => Redirection::Fails(error.to_string()),
         Ok(Verdict::Skip(reason)) => Redirection::No(reason),
         Ok(Verdict::Redirect { redirect, warnings }) => {

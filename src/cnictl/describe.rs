@@ -214,8 +214,9 @@ fn families(rules: &RuleSet) -> Vec<(Family, &'static str)> {
 
 #[cfg(test)]
 mod tests {
+    use podfacts::SkipReason;
+
     use super::*;
-    use crate::plugin::SkipReason;
 
     #[test]
     fn colours_are_only_in_the_style_that_has_them() {

@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 
+use podfacts::PodFacts;
 use serde_json::{Value, json};
 
 use crate::contract::{annotation, proxy_env};
-use crate::pod::PodFacts;
 use crate::redirect::origin::{Origin, origin};
 use crate::redirect::{self, CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
 
@@ -149,9 +149,10 @@ fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use podfacts::ProxyContainer;
+    use podfacts::Verdict;
+
     use super::*;
-    use crate::plugin::{self, Verdict};
-    use crate::pod::ProxyContainer;
 
     /// A pod with a sidecar and these annotations and variables.
     fn facts(annotations: &[(&str, &str)], env: &[(&str, &str)]) -> PodFacts {
@@ -165,7 +166,7 @@ mod tests {
     }
 
     fn of(facts: &PodFacts) -> Vec<Parameter> {
-        match plugin::of_pod(facts).unwrap() {
+        match podfacts::of_pod(facts).unwrap() {
             Verdict::Redirect { redirect, warnings } => parameters(&redirect, facts, &Value::Null, &warnings),
             Verdict::Skip(reason) => panic!("{reason}"),
         }
@@ -224,7 +225,7 @@ mod tests {
     fn annotations_of_the_injector_are_told_from_those_of_the_author() {
         let pod = facts(&[(annotation::INCLUDE_INBOUND_PORTS, "80")], &[]);
         let source = |annotations: Value| {
-            let Verdict::Redirect { redirect, .. } = plugin::of_pod(&pod).unwrap() else { panic!("not redirected") };
+            let Verdict::Redirect { redirect, .. } = podfacts::of_pod(&pod).unwrap() else { panic!("not redirected") };
             let all = parameters(&redirect, &pod, &annotations, &[]);
             all.iter().find(|parameter| parameter.name == "inbound-ports").unwrap().source.text()
         };

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Api, Client};
+use podfacts::is_sandbox;
 use serde_json::Value;
 
 use super::configuration::await_response;
-use crate::pod::is_sandbox;
 
 /// Whether the handler of the pod's RuntimeClass is that of a sandbox; `None` if the pod has no class, or if the class
 /// cannot be read. Its name decides then.

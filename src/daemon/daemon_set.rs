@@ -6,13 +6,13 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::{Api, Client};
+use podfacts::PodName;
 use tokio::time::{sleep, timeout};
 
 use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
 use super::scheduling::selects;
 use crate::agent::Cache;
 use crate::contract;
-use crate::pod::PodName;
 
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);

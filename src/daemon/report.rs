@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use podfacts::Verdict as Decision;
+use podfacts::{PodFacts, PodName};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::agent::{Added, Cache, Problem, Verdicts};
 use crate::contract::annotation;
-use crate::plugin::{self, Verdict as Decision};
-use crate::pod::{PodFacts, PodName};
 use crate::serve::health::Readiness;
 use crate::serve::log::{Line, Log};
 use crate::serve::page::{self, Latest};
@@ -268,7 +268,7 @@ impl Reporter {
 fn pod(name: String, facts: &PodFacts, added: Option<Added>, now: Timestamp) -> Pod {
     let parameters = parameters(facts);
     let Some(Added { time, sample, backend, problem, .. }) = added else {
-        let (verdict, reason) = match plugin::of_pod(facts) {
+        let (verdict, reason) = match podfacts::of_pod(facts) {
             Ok(Decision::Redirect { .. }) => (Verdict::Unknown, "not_observed"),
             Ok(Decision::Skip(reason)) => (Verdict::Skipped, reason.as_str()),
             Err(_) => (Verdict::Unknown, "annotation"),

@@ -4,11 +4,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use podfacts::requests::DIRECTORIES;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::decide::Successor;
+use crate::contract;
 use crate::install::{Directories, Relocation, Settings, directories_of};
-use crate::{agent, contract, pod};
 
 /// The time limit of the request, connecting included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,7 +66,7 @@ pub(super) async fn installed(settings: &Settings) -> Successor {
 }
 
 fn directories(socket: &Path) -> Result<Directories, String> {
-    let response = pod::agent::get(socket, agent::DIRECTORIES, REQUEST_TIMEOUT).map_err(|error| error.to_string())?;
+    let response = lookup::agent::get(socket, DIRECTORIES, REQUEST_TIMEOUT).map_err(|error| error.to_string())?;
     match response.status {
         200 => serde_json::from_slice(&response.body).map_err(|error| format!("an invalid response: {error}")),
         503 => Err("it has not installed the plugin yet".to_owned()),

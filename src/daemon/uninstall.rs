@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Error;
+use crate::contract;
 use crate::install::{self, Located, Obstacle, RuntimeCache, Scope, Sources};
 use crate::serve::listen;
-use crate::{contract, pod};
 
 /// The time limit of the connection attempt to a running agent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const IN_FLIGHT: Duration = Duration::from_secs(2);
 /// found and are not known.
 pub fn uninstall(mut settings: install::Settings) -> Result<(), Error> {
     let socket = settings.run_dir.join(contract::AGENT_SOCKET);
-    if pod::agent::listens(&socket, CONNECT_TIMEOUT).is_ok() {
+    if lookup::agent::listens(&socket, CONNECT_TIMEOUT).is_ok() {
         return Err(Error::AgentRuns(socket));
     }
     let removed = match Located::at_start(&mut settings).unknown() {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
+use podfacts::PodName;
 use tokio::time::timeout;
 
 use crate::agent::{Cache, Store};
-use crate::pod::PodName;
 use crate::serve::event::{self, Content, Origin};
 use crate::serve::health::Readiness;
 

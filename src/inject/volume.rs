@@ -1,10 +1,10 @@
 //! The conditions of the API server on a volume of a pod, and on a mount of one.
 
+use podfacts::name::{is_dns_label, is_key};
 use serde_json::Value;
 
 use super::pod;
 use super::typed::{Mismatch, Struct};
-use crate::pod::name::{is_dns_label, is_key};
 
 mod source;
 

@@ -1,4 +1,4 @@
-//! Writes the text of the plugin's kubeconfig. Pure. `pod::kubeconfig` parses it in the plugin.
+//! Writes the text of the plugin's kubeconfig. Pure. `lookup::kubeconfig` parses it in the plugin.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -53,8 +53,9 @@ users:
 
 #[cfg(test)]
 mod tests {
+    use lookup::kubeconfig::{Credential, Trust, parse};
+
     use super::*;
-    use crate::pod::kubeconfig::{Credential, Trust, parse};
 
     fn endpoint(host: &str) -> Endpoint {
         Endpoint { url: format!("https://{host}:443"), tls_server_name: None }

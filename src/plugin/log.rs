@@ -10,12 +10,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use podfacts::requests;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::contract;
 use crate::diagnostics::Level;
-use crate::pod;
 
 /// The lines of one invocation, written at its end.
 #[derive(Debug)]
@@ -174,9 +174,10 @@ fn rotate(path: &Path) -> std::io::Result<File> {
 fn send(socket: &Path, lines: &[&str]) -> std::io::Result<()> {
     let body = serde_json::to_string(lines)?;
     // The time limit of connecting also applies to writing.
-    let mut stream = pod::agent::dial(socket, Log::AGENT_TIMEOUT)?;
+    let mut stream = lookup::agent::dial(socket, Log::AGENT_TIMEOUT)?;
     let head = format!(
-        "POST /log HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "POST {} HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        requests::LOG,
         body.len()
     );
     stream.write_all((head + &body).as_bytes())

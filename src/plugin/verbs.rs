@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
+use lookup::{Found, Lookup, LookupBudget};
+use podfacts::{PodFacts, PodName, SkipReason, Verdict};
 use redirect::istio;
 use redirect::{Redirect, rules};
 
-use super::verdict::{self, Early, SkipReason, Verdict};
+use super::early::{self, Early};
 use super::{Error, Log};
 use crate::cni::{self, Command, NetConf, Target, reply};
 use crate::contract;
 use crate::converge::{self, Checked, OnDifference, View};
 use crate::diagnostics::{Documented as _, Level};
 use crate::netns::Netns;
-use crate::pod::lookup::{Found, Lookup, LookupBudget};
-use crate::pod::{PodFacts, PodName};
 
 /// The result of ADD or CHECK for a pod.
 enum Done<T> {
@@ -201,14 +201,14 @@ impl Visit {
         if let Some(uid) = &args.uid {
             log.label("uid", uid.as_str());
         }
-        let pod = match verdict::before_lookup(args, conf) {
+        let pod = match early::before_lookup(args, conf) {
             Early::Skip(reason) => return Ok(Done::Skipped(reason)),
             Early::Lookup(pod) => pod,
         };
         let (mut found, view) = self.look_up(target, &conf.settings.run_dir, &pod)?;
         log.label("source", found.source.to_string());
         found.facts.annotations = self.annotations.take().unwrap_or(found.facts.annotations);
-        let redirect = match verdict::of_pod(&found.facts) {
+        let redirect = match podfacts::of_pod(&found.facts) {
             Err(error) => return Err(Error::Annotation { pod, error }),
             Ok(Verdict::Skip(reason)) => return Ok(Done::Skipped(reason)),
             Ok(Verdict::Redirect { redirect, warnings }) => {

@@ -1,10 +1,11 @@
 //! Generates the page of annotations and labels of pods, from `contract`, the annotations that the plugin reads and the
 //! injector's checks.
 
+use podfacts::ANNOTATIONS;
+
 use super::table::{code, head, sentence, table};
 use crate::contract::annotation;
 use crate::inject::istio::{allowed, is_of_templates};
-use crate::pod::ANNOTATIONS;
 
 pub(super) fn page() -> String {
     let mut text = head("Annotations and labels", "`crates/contract`, the plugin's facts and the injector's checks");

@@ -169,7 +169,7 @@ fn without_links(doc: &str) -> String {
 /// Crates whose modules are named without the crate, as before they were crates: logs name their entries.
 const UNNAMED: [&str; 1] = ["crates/podnet/src/"];
 
-/// The path of a module: `src/pod/api.rs` → `pod-api`, `crates/gotemplate/src/yaml.rs` → `gotemplate-yaml`.
+/// The path of a module: `src/serve/http.rs` → `serve-http`, `crates/gotemplate/src/yaml.rs` → `gotemplate-yaml`.
 fn module(file: &Path) -> String {
     let path = file.with_extension("").display().to_string();
     let path = UNNAMED.iter().find_map(|crate_root| path.strip_prefix(crate_root)).unwrap_or(&path);

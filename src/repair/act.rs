@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use podfacts::PodName;
+
 use super::broken::{Broken, detect};
 use super::calls::{Calls, Error};
 use super::decide::{Action, Decision, Reason};
@@ -12,7 +14,6 @@ use super::pod::Pod;
 use super::settings::{Settings, Symptom};
 use super::step::{RepairOutcome, Step};
 use crate::diagnostics::chain;
-use crate::pod::PodName;
 use crate::serve::event::{Content, Origin};
 
 #[derive(Clone)]

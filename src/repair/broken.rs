@@ -6,12 +6,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use podfacts::PodName;
+use podfacts::SkipReason;
+
 use super::lineage::Lineage;
 use super::pod::{Container, OwnerReference, Pod, Status, Terminated};
 use super::settings::{Settings, Symptom, Validation};
 use crate::contract::dapr;
-use crate::plugin::SkipReason;
-use crate::pod::PodName;
 
 /// A broken pod, with the fields that decisions and actions need.
 #[derive(Debug, Clone, PartialEq, Eq)]

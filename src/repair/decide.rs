@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use podfacts::SkipReason;
+
 use super::broken::{Broken, Owner};
 use super::settings::{Mode, Settings};
-use crate::plugin::SkipReason;
 
 /// The decision about a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

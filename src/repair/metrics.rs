@@ -1,6 +1,7 @@
 //! Metrics of repair, with Istio's names, and its latest actions for reports.
 
 use jiff::Timestamp;
+use podfacts::PodName;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -8,7 +9,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::decide::Reason;
-use crate::pod::PodName;
 use crate::serve::recent::Recent;
 
 /// The number of actions that are kept for reports.

@@ -4,12 +4,13 @@
 
 use std::fmt::Display;
 
+use podfacts::{ExtractError, PodFacts};
+use podfacts::{SkipReason, Verdict, of_pod};
+
 use super::broken::Broken;
 use super::settings::Settings;
 use crate::netns::find::PodIdentity;
 use crate::netns::{self, Netns, find};
-use crate::plugin::{SkipReason, Verdict, of_pod};
-use crate::pod::{ExtractError, PodFacts};
 use crate::{converge, redirect, rules};
 
 /// The rules of a pod's netns could not be programmed.

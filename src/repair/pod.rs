@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use podfacts::PodName;
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::pod::PodName;
-use crate::pod::watch::PartialPod;
+use crate::pods::PartialPod;
 
 /// The fields of a pod that detection reads.
 #[derive(Debug, Clone, Deserialize)]

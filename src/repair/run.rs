@@ -20,7 +20,7 @@ use super::settings::Settings;
 use super::source::{Skipped, Source, source, watch_pods};
 use super::step::{RepairOutcome, Step};
 use super::tracker::Tracker;
-use crate::pod::watch::PodEvent;
+use crate::pods::PodEvent;
 use crate::serve::shutdown::Shutdown;
 
 /// The limit of concurrent actions, which also limits the load on a slow API server.

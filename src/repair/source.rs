@@ -7,14 +7,14 @@ use futures::StreamExt as _;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use podfacts::PodName;
+use podfacts::SkipReason;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::pod::Pod;
 use super::settings::Settings;
 use crate::diagnostics::chain;
-use crate::plugin::SkipReason;
-use crate::pod::PodName;
-use crate::pod::watch::{PodEvent, Subscriber, Watched};
+use crate::pods::{PodEvent, Subscriber, Watched};
 
 /// The page size for lists of all nodes' pods.
 const PAGE_SIZE: u32 = 250;

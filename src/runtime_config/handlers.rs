@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use podfacts::is_sandbox;
+
 use super::Named;
-use crate::pod::is_sandbox;
 
 /// CRI-O's `runtime_type` of virtual machines, which have a kernel of their own.
 const VM: &str = "vm";

@@ -18,10 +18,10 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
+use podfacts::is_sandbox;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::pod::is_sandbox;
 use crate::serve::health::Readiness;
 use crate::serve::resource::watch_list;
 

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use kube::Client;
+use podfacts::name::is_dns_label;
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::review::{AdmissionOutcome, Review, Verdict};
-use crate::pod::name::is_dns_label;
 use crate::serve::event::{self, Content, MAX_NAME, Origin};
 
 /// The reporting component of the Events.

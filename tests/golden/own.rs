@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::pod::{PodFacts, ProxyContainer};
 use istio_cni::redirect::annotations::{self, Interception};
 use istio_cni::redirect::{
     CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
@@ -19,6 +18,7 @@ use istio_cni::redirect::{
 };
 use istio_cni::rules;
 use libtest_mimic::Trial;
+use podfacts::{PodFacts, ProxyContainer};
 use ruleset::{Family, Interface, Owner, Port, RuleSet, nft, restore};
 
 use crate::same;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::pod::{PodFacts, ProxyContainer};
 use istio_cni::redirect::annotations::{self, Interception};
 use istio_cni::rules;
 use libtest_mimic::Failed;
+use podfacts::{PodFacts, ProxyContainer};
 use ruleset::{Family, restore};
 
 use crate::same;

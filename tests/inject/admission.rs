@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Platform, Settings};
-use istio_cni::plugin;
-use istio_cni::pod::PodFacts;
 use libtest_mimic::{Failed, Trial};
+use podfacts::PodFacts;
 use proptest::prelude::{Strategy as _, any, prop_oneof};
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
@@ -122,7 +121,7 @@ fn document(
 /// Checks that the plugin accepts an injected pod, that its names are unique, and that what it refers to is there.
 fn starts(pod: &Value) -> Result<(), String> {
     let facts = PodFacts::from_pod_json(pod.to_string().as_bytes()).map_err(|error| error.to_string())?;
-    plugin::of_pod(&facts).map_err(|error| error.to_string())?;
+    podfacts::of_pod(&facts).map_err(|error| error.to_string())?;
     let list = |of: &Value, key: &str| of[key].as_array().cloned().unwrap_or_default();
     let spec = &pod["spec"];
     let (mut names, mut volumes) = (BTreeSet::new(), BTreeSet::new());

@@ -10,9 +10,9 @@ mod settings;
 use std::path::Path;
 
 use istio_cni::inject::istio::{BuiltIn, Injector};
-use istio_cni::plugin::{self, Verdict};
-use istio_cni::pod::PodFacts;
 use libtest_mimic::{Failed, Trial};
+use podfacts::PodFacts;
+use podfacts::Verdict;
 use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ fn stays(declining: &Injection, pod: &Value) -> Result<(), Failed> {
     let inits = asked["spec"]["initContainers"].as_array().map_or(&[][..], Vec::as_slice);
     let has = |name: &str| inits.iter().any(|container| container["name"] == name);
     let facts = PodFacts::from_pod_json(asked.to_string().as_bytes())?;
-    let is_redirected = has("istio-init") || matches!(plugin::of_pod(&facts)?, Verdict::Redirect { .. });
+    let is_redirected = has("istio-init") || matches!(podfacts::of_pod(&facts)?, Verdict::Redirect { .. });
     match declining.inject(pod) {
         Ok(_) if is_redirected || !has("istio-validation") => Ok(()),
         Err(failed) if !is_redirected && has("istio-validation") => {

@@ -3,9 +3,9 @@
 
 use istio_cni::contract::annotation;
 use istio_cni::inject::istio::{BuiltIn, Config, Era, InjectionOutcome, Injector, Request, Settings, Values};
-use istio_cni::plugin::of_pod;
-use istio_cni::pod::PodFacts;
 use libtest_mimic::{Failed, Trial};
+use podfacts::PodFacts;
+use podfacts::of_pod;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
 use proptest::sample::select;

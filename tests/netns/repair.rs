@@ -78,8 +78,8 @@ fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
     pod.inside(|| View::take(options).and_then(|view| view.check(&redirect.desired()))).unwrap().differences
 }
 
-fn facts() -> istio_cni::pod::PodFacts {
-    istio_cni::pod::PodFacts::from_pod_json(pod(0).to_string().as_bytes()).unwrap()
+fn facts() -> podfacts::PodFacts {
+    podfacts::PodFacts::from_pod_json(pod(0).to_string().as_bytes()).unwrap()
 }
 
 async fn validation_passes_afterwards() {

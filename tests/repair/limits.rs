@@ -1,6 +1,6 @@
 //! Tests of the limits on actions: persistently broken pods, nodes that are not ready, and namespace shares.
 
-use istio_cni::pod::watch::PodEvent;
+use istio_cni::pods::PodEvent;
 use serde_json::{Value, json};
 
 use test_support::api::Api;

@@ -12,12 +12,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use podfacts::is_sandbox;
 
 use super::decide::{Agents, Facts, NodeFacts, Service, Webhook};
 use super::rights::{RIGHTS, Right};
 use crate::cnictl::configuration::await_response;
 use crate::contract;
-use crate::pod::is_sandbox;
 use crate::webhook::bundle_ends;
 
 /// The suffix of the names of sidecar injectors' webhooks.

@@ -1,6 +1,6 @@
 //! Translates the reasons in a report, which are metric label values, to words for the status page. Pure.
 
-use crate::plugin::SkipReason;
+use podfacts::SkipReason;
 
 /// Returns the words for a reason, or the reason itself if this table has none for it.
 pub(super) fn of(reason: &str) -> &str {

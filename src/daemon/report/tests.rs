@@ -1,8 +1,9 @@
 //! Reports of pods and nodes.
 
+use podfacts::ProxyContainer;
+
 use super::*;
 use crate::agent::Sample;
-use crate::pod::ProxyContainer;
 
 fn injected() -> PodFacts {
     let annotation = |key: &str, value: &str| (key.to_owned(), value.to_owned());

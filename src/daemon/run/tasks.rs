@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use podfacts::PodName;
+use podfacts::skipped;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -13,9 +15,7 @@ use super::{AGENT, Daemon};
 use crate::agent::token::{self, TokenHolder};
 use crate::install::settings::Entry;
 use crate::install::{self, Status};
-use crate::plugin::skipped;
-use crate::pod::PodName;
-use crate::pod::watch::Subscriber;
+use crate::pods::Subscriber;
 use crate::serve::shutdown::Shutdown;
 use crate::{agent, repair};
 

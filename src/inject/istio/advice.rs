@@ -3,13 +3,13 @@
 //!
 //! Pure; for each injection, and for `explain` of a pod that has its sidecar.
 
+use podfacts::is_sandbox;
 use serde_json::Value;
 
 use super::{annotations, pod_resources, proxy};
 use crate::contract::{PROXY_ID, container};
 use crate::inject::image;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::pod::is_sandbox;
 
 /// Returns the warnings about a pod with a sidecar. `is_sandboxed`: see [`sandbox`].
 pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {

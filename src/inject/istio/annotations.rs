@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use gocompat::quantity::is_quantity;
 use gotemplate::{Budget, Exceeded};
+use podfacts::name::is_subdomain;
 use redirect::CIDRS;
 use serde_json::Value;
 
@@ -17,7 +18,6 @@ use super::{Error, log_levels, user_volumes};
 use crate::contract::annotation;
 use crate::inject::image;
 use crate::inject::pod;
-use crate::pod::name::is_subdomain;
 pub(super) use injected::{check_injected, check_skipped, is_validated};
 pub(super) use networks::check_networks;
 
@@ -200,11 +200,11 @@ fn no_control(value: &str, allowed: &'static str, except: &str) -> Result<(), &'
 mod tests {
     use std::collections::BTreeMap;
 
+    use podfacts::PodFacts;
     use redirect::annotations::from_pod;
     use serde_json::json;
 
     use super::*;
-    use crate::pod::PodFacts;
 
     #[test]
     fn an_invalid_annotation_is_refused_with_its_valid_values() {

@@ -1,6 +1,7 @@
 //! The warnings about Helm's values that only Istio's charts read, to make the injection configuration of them: a configuration
 //! that does not have what they say was not made of these values, and neither was one whose values are of other types.
 
+use podfacts::selector::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -8,7 +9,6 @@ use super::policy;
 use super::settings::{Program, Settings};
 use super::unused;
 use crate::inject::pod;
-use crate::pod::selector::LabelSelector;
 
 /// A value of the charts.
 #[derive(Clone, Copy)]

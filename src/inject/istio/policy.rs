@@ -5,11 +5,11 @@
 use std::fmt;
 
 use gocompat::parse_bool;
+use podfacts::selector::LabelSelector;
 use serde_json::Value;
 
 use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::pod::selector::LabelSelector;
 
 /// Releases of Istio with the same rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

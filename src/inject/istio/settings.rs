@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use gotemplate::{Delims, Functions, Template};
+use podfacts::selector::LabelSelector;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -13,7 +14,6 @@ use super::policy::{self, Era, Policy};
 use super::unused::Reads;
 use super::{Error, functions};
 use crate::inject::yaml;
-use crate::pod::selector::LabelSelector;
 
 /// The name of the default template.
 pub(super) const SIDECAR: &str = "sidecar";

@@ -17,13 +17,13 @@ pub(super) use fields::{PROFILES, remain};
 
 use std::collections::HashSet;
 
+use podfacts::name::{is_key, is_label_value};
 use serde_json::{Map, Value};
 
 use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::typed::{Mismatch, Struct};
 use crate::inject::{image, volume};
-use crate::pod::name::{is_key, is_label_value};
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
 const ANNOTATIONS: usize = 256 * 1024;

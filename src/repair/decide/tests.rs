@@ -1,7 +1,8 @@
 //! Tests of every decision and its reason.
 
+use podfacts::PodName;
+
 use super::*;
-use crate::pod::PodName;
 use crate::repair::broken::Evidence;
 use crate::repair::settings::tests::settings;
 

@@ -2,9 +2,9 @@
 //! response for all bytes and for a part of them, and that the response does not exceed the limits. The body is also
 //! parsed as the pod's data.
 
-use istio_cni::pod::PodFacts;
-use istio_cni::pod::agent::LIMITS;
-use istio_cni::pod::http::parse;
+use lookup::agent::LIMITS;
+use lookup::http::parse;
+use podfacts::PodFacts;
 
 /// Checks the properties for one input.
 pub fn property(input: &[u8]) {

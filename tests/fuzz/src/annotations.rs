@@ -6,9 +6,9 @@
 
 use istio_cni::contract::{annotation, proxy_env};
 use istio_cni::netfilter::{self, Backend, Live};
-use istio_cni::pod::{PodFacts, ProxyContainer};
 use istio_cni::redirect::annotations::{Interception, from_pod};
 use istio_cni::rules;
+use podfacts::{PodFacts, ProxyContainer};
 use redirect::istio;
 use ruleset::{Family, restore};
 

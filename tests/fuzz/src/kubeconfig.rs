@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use istio_cni::pod::kubeconfig::{Credential, Parsed, Trust, parse};
+use lookup::kubeconfig::{Credential, Parsed, Trust, parse};
 use serde_json::{Value, json};
 
 /// Returns a kubeconfig with these values.

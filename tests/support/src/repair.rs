@@ -1,7 +1,7 @@
 //! Runs a repair controller with the API server double, and creates pods that it repairs.
 
 use clap::Parser as _;
-use istio_cni::pod::watch::Subscriber;
+use istio_cni::pods::Subscriber;
 use istio_cni::repair::{self, Flags, Metrics, Settings};
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use istio_cni::pod::PodName;
+use podfacts::PodName;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 use serde_json::{Value, json};
@@ -252,7 +252,7 @@ pub fn pod(uid: &str) -> Value {
 
 /// Returns the body of the agent's response for the pod that [`pod`] returns.
 pub fn facts(uid: &str) -> String {
-    let facts = istio_cni::pod::PodFacts::from_pod_json(pod(uid).to_string().as_bytes()).unwrap();
+    let facts = podfacts::PodFacts::from_pod_json(pod(uid).to_string().as_bytes()).unwrap();
     serde_json::to_string(&facts).unwrap()
 }
 

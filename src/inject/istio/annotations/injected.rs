@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::error::ErrorKind;
+use podfacts::ApiPod;
+use podfacts::{SkipReason, Verdict};
 use redirect::iptables::{Etc, Flags, Settings};
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,8 +13,6 @@ use crate::contract::container;
 use crate::inject::istio::policy::{self, Reason};
 use crate::inject::istio::{Error, log_levels};
 use crate::inject::pod::{self, INIT_CONTAINERS};
-use crate::plugin::{self, SkipReason, Verdict};
-use crate::pod::ApiPod;
 
 /// The argument by which `istio-iptables` checks rules that the plugin has programmed.
 const VALIDATE: &str = "--run-validation";
@@ -94,7 +94,7 @@ pub(in crate::inject::istio) fn is_validated(pod: &Value) -> bool {
 fn unvalidated(pod: &Value) -> Result<Option<String>, Error> {
     // Fields that are not of their type are refused with their paths by `startable`.
     let Ok(Ok(facts)) = ApiPod::deserialize(pod).map(ApiPod::into_facts) else { return Ok(None) };
-    let reason = match plugin::of_pod(&facts) {
+    let reason = match podfacts::of_pod(&facts) {
         Ok(Verdict::Redirect { .. }) => return Ok(None),
         Ok(Verdict::Skip(SkipReason::HasIstioInit)) if programs_rules(pod) => return Ok(None),
         Ok(Verdict::Skip(reason)) => reason,

@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 
+use podfacts::name::is_dns_label;
 use serde_json::Value;
 
 use super::names::{is_header, is_port_name, is_straight, one_of, text};
 use super::{HANDLERS, PROBES, Unstartable};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::pod::name::is_dns_label;
 
 const POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 /// The numbers of a probe.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::pod::name::{SUBDOMAIN, is_part};
+use podfacts::name::{SUBDOMAIN, is_part};
 
 /// The maximum length of a port's name, in bytes.
 const PORT_NAME: usize = 15;

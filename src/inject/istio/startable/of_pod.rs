@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use podfacts::name::{is_dns_label, is_subdomain};
 use serde_json::Value;
 
 use super::change::{Change, POD};
@@ -9,7 +10,6 @@ use super::fields::{ID, PROFILES, demand, is_id, profile};
 use super::names::{is_address, is_search, is_sysctl, one_of, text};
 use super::{Unstartable, scheduling};
 use crate::inject::pod;
-use crate::pod::name::{is_dns_label, is_subdomain};
 
 const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];

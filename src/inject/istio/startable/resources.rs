@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 
 use gocompat::quantity;
+use podfacts::name::is_key;
 use serde_json::{Map, Value};
 
 use super::{Unstartable, fields};
 use crate::inject::pod;
-use crate::pod::name::is_key;
 
 /// The resources without a domain that a container may have, beside huge pages.
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];

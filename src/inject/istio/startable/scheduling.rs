@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use podfacts::name::{is_dns_label, is_key, is_label_value, is_subdomain};
 use serde_json::Value;
 
 use super::Unstartable;
@@ -10,7 +11,6 @@ use super::change::{Change, POD};
 use super::fields::{demand, require};
 use super::names::text;
 use crate::inject::pod;
-use crate::pod::name::{is_dns_label, is_key, is_label_value, is_subdomain};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 /// `Lt` and `Gt` need a feature of Kubernetes 1.35.

@@ -1,13 +1,13 @@
 //! The conditions of the API server on the environment of an injected container (`ValidateEnv`, `ValidateEnvFrom`).
 
 use gocompat::quantity;
+use podfacts::name::{is_dns_label, is_subdomain};
 use serde_json::Value;
 
 use super::fields::{demand, require};
 use super::names::{is_config_key, is_straight, is_variable, text};
 use super::{SOURCE, Unstartable, alternatives};
 use crate::inject::{pod, volume};
-use crate::pod::name::{is_dns_label, is_subdomain};
 
 /// The fields of a pod that a variable may have. `spec.host` is the former name of `spec.nodeName`.
 const FIELDS: [&str; 10] = [

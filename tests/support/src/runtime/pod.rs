@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
 use istio_cni::contract::{annotation, container};
-use istio_cni::pod::{PodFacts, ProxyContainer};
 use k8s_cri::v1::{
     Capability, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption,
     PodSandboxConfig, PodSandboxMetadata,
 };
+use podfacts::{PodFacts, ProxyContainer};
 use serde_json::{Value, json};
 
 use super::node::IMAGE;

@@ -3,10 +3,10 @@
 /// The maximum length of a DNS label, of a label's value, and of a qualified name without its prefix, in bytes.
 const LABEL: usize = 63;
 /// The maximum length of a DNS subdomain, in bytes.
-pub(crate) const SUBDOMAIN: usize = 253;
+pub const SUBDOMAIN: usize = 253;
 
 /// Whether a text is a qualified name: the key of a label, an annotation or a resource (`IsQualifiedName`).
-pub(crate) fn is_key(text: &str) -> bool {
+pub fn is_key(text: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && is_label_value(name);
     match text.split_once('/') {
         None => is_name(text),
@@ -15,30 +15,29 @@ pub(crate) fn is_key(text: &str) -> bool {
 }
 
 /// Whether a label may have this value, which may be empty.
-pub(crate) fn is_label_value(value: &str) -> bool {
+pub fn is_label_value(value: &str) -> bool {
     let is_end = |c: char| c.is_ascii_alphanumeric();
     let has_ends = value.is_empty() || (value.starts_with(is_end) && value.ends_with(is_end));
     has_ends && value.len() <= LABEL && value.chars().all(|c| is_end(c) || "-_.".contains(c))
 }
 
 /// Whether a text is a DNS label (RFC 1123).
-#[cfg(feature = "daemons")]
-pub(crate) fn is_dns_label(text: &str) -> bool {
+pub fn is_dns_label(text: &str) -> bool {
     text.len() <= LABEL && is_part(text, "-")
 }
 
 /// Whether a text is a DNS subdomain (RFC 1123).
-pub(crate) fn is_subdomain(text: &str) -> bool {
+pub fn is_subdomain(text: &str) -> bool {
     text.len() <= SUBDOMAIN && text.split('.').all(|part| is_part(part, "-"))
 }
 
 /// Whether a text is a part of a name in DNS, with these characters between letters and digits, apart from its length.
-pub(crate) fn is_part(text: &str, between: &str) -> bool {
+pub fn is_part(text: &str, between: &str) -> bool {
     let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(|c| is_end(c) || between.contains(c))
 }
 
-#[cfg(all(test, feature = "daemons"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

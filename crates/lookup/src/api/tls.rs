@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::Error;
-use crate::pod::kubeconfig::Trust;
+use crate::kubeconfig::Trust;
 
 /// Builds a configuration for TLS 1.2 and 1.3 without client certificate. The machine's trust store is not read.
 pub(super) fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>, Error> {

@@ -12,10 +12,10 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
+use podfacts::{PodFacts, PodName, requests};
 
 use super::deadline::{Deadline, Timed};
 use super::http::{self, Limits};
-use super::{PodFacts, PodName};
 
 /// Size limits of the agent's response: annotations of up to 256 KiB, expanded sixfold if JSON escapes each byte, and
 /// the sidecar's environment.
@@ -72,12 +72,11 @@ pub struct Pending {
 /// Requests a pod's [`PodFacts`]; `uid` excludes another pod of the same name. Connecting, request and response
 /// together take at most `limit`.
 pub fn request(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Pending, Error> {
-    send(path, &target(pod, uid), limit)
+    send(path, &requests::pod(pod, uid), limit)
 }
 
 /// Returns the response to `GET target`, whatever its status. Connecting, request and response together take at most
 /// `limit`.
-#[cfg(feature = "daemons")]
 pub fn get(path: &Path, target: &str, limit: Duration) -> Result<http::Response, Error> {
     send(path, target, limit)?.receive().map(|(_, response)| response)
 }
@@ -128,15 +127,6 @@ fn connect_to(path: &Path, limit: Duration) -> Result<UnixStream, Error> {
         Errno::EAGAIN => Error::Exchange { path: path.to_owned(), error: http::Error::TimedOut },
         error => Error::Connect { path: path.to_owned(), error },
     })
-}
-
-fn target(pod: &PodName, uid: Option<&str>) -> String {
-    let mut target = format!("/pod?namespace={}&name={}", http::encode(&pod.namespace), http::encode(&pod.name));
-    if let Some(uid) = uid {
-        target.push_str("&uid=");
-        target.push_str(&http::encode(uid));
-    }
-    target
 }
 
 /// Connects within `limit`: with a full backlog the standard library's `connect` would block forever, while a send

@@ -4,9 +4,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use istio_cni::pod::PodName;
-use istio_cni::pod::agent::{self, Error, LIMITS, Response};
-use istio_cni::pod::http::Error as Http;
+use lookup::agent::{self, Error, LIMITS, Response};
+use lookup::http::Error as Http;
+use podfacts::PodName;
 
 use test_support::DEADLINE;
 use test_support::servers::{Agent, Script, facts, web};

@@ -8,12 +8,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use podfacts::{ExtractError, PodFacts, PodName, requests};
 use rustls::{ClientConnection, StreamOwned};
 
 use super::deadline::{Deadline, Timed};
 use super::http::{self, Limits};
 use super::kubeconfig::{self, Kubeconfig};
-use super::{ExtractError, PodFacts, PodName};
 
 mod tls;
 
@@ -122,7 +122,8 @@ fn fetch(config: &Kubeconfig, pod: &PodName, limit: Duration) -> Result<http::Re
 }
 
 fn request(config: &Kubeconfig, pod: &PodName) -> String {
-    let target = format!("/api/v1/namespaces/{}/pods/{}", http::encode(&pod.namespace), http::encode(&pod.name));
+    let target =
+        format!("/api/v1/namespaces/{}/pods/{}", requests::encode(&pod.namespace), requests::encode(&pod.name));
     let headers = format!("User-Agent: istio-cni\r\nAuthorization: Bearer {}\r\n", config.token.secret());
     http::get(&target, &config.server.to_string(), &headers)
 }

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use istio_cni::pod::http::Error as Http;
-use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, Lookup, LookupBudget, Source};
-use istio_cni::pod::{PodName, agent, api};
+use lookup::http::Error as Http;
+use lookup::{AgentMiss, ApiMiss, Error, Found, Lookup, LookupBudget, Source};
+use lookup::{agent, api};
+use podfacts::PodName;
 use tempfile::TempDir;
 
 use test_support::DEADLINE;

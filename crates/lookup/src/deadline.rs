@@ -8,45 +8,45 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline(Instant);
+pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    pub(super) fn after(limit: Duration) -> Self {
+    pub(crate) fn after(limit: Duration) -> Self {
         Self(Instant::now() + limit)
     }
 
     /// Moves the deadline to at least `grace` from now.
-    pub(super) fn no_earlier_than(self, grace: Duration) -> Self {
+    pub(crate) fn no_earlier_than(self, grace: Duration) -> Self {
         Self(self.0.max(Instant::now() + grace))
     }
 
     /// Returns the remaining time, or `TimedOut` if none remains.
-    pub(super) fn left(self) -> io::Result<Duration> {
+    pub(crate) fn left(self) -> io::Result<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stopwatch(Instant);
+pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
 
-    pub(super) fn elapsed(self) -> Duration {
+    pub(crate) fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 }
 
 /// Sleeps before the next attempt at a server that has failed, because there is no event to wait for.
-pub(super) fn pause(length: Duration) {
+pub(crate) fn pause(length: Duration) {
     std::thread::sleep(length);
 }
 
 /// A socket with time limits on its blocking calls.
-pub(super) trait Limited {
+pub(crate) trait Limited {
     fn limit_reads(&self, limit: Duration) -> io::Result<()>;
     fn limit_writes(&self, limit: Duration) -> io::Result<()>;
 }
@@ -71,9 +71,9 @@ impl Limited for TcpStream {
 
 /// A stream with a deadline for all reads and writes.
 #[derive(Debug)]
-pub(super) struct Timed<S> {
-    pub(super) stream: S,
-    pub(super) deadline: Deadline,
+pub(crate) struct Timed<S> {
+    pub(crate) stream: S,
+    pub(crate) deadline: Deadline,
 }
 
 impl<S: Limited + Read> Read for Timed<S> {

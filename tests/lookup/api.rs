@@ -3,9 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use istio_cni::pod::api::{Error, LIMITS, Refusal, get};
-use istio_cni::pod::http::Error as Http;
-use istio_cni::pod::{ExtractError, PodFacts, PodName, kubeconfig};
+use lookup::api::{Error, LIMITS, Refusal, get};
+use lookup::http::Error as Http;
+use lookup::kubeconfig;
+use podfacts::{ExtractError, PodFacts, PodName};
 use serde_json::json;
 
 use test_support::DEADLINE;

@@ -67,12 +67,12 @@ fn is_closed(error: &io::Error) -> bool {
 }
 
 /// Sends one request and reads the complete response.
-pub(super) fn exchange(stream: &mut (impl Read + Write), request: &[u8], limits: Limits) -> Result<Response, Error> {
+pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &[u8], limits: Limits) -> Result<Response, Error> {
     send(stream, request)?;
     receive(stream, limits)
 }
 
-pub(super) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error> {
+pub(crate) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error> {
     stream
         .write_all(request)
         .and_then(|()| stream.flush())
@@ -80,7 +80,7 @@ pub(super) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error>
 }
 
 /// Reads a complete response. An agent's usually comes with the first read.
-pub(super) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response, Error> {
+pub(crate) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response, Error> {
     let mut received = Vec::new();
     // An agent's response has about 1 KiB; a larger buffer would touch unused pages of the stack.
     let mut chunk = [0; 2 << 10];
@@ -102,28 +102,12 @@ pub(super) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response
 }
 
 /// Formats a GET request with `Connection: close`. `headers` are complete lines.
-pub(super) fn get(target: &str, host: &str, headers: &str) -> String {
+pub(crate) fn get(target: &str, host: &str, headers: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\nConnection: close\r\n{headers}\r\n")
 }
 
-/// Percent-encodes text as one path segment or query value: all bytes except RFC 3986's unreserved characters.
-pub(super) fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            encoded.push(char::from(byte));
-        } else {
-            const HEX: [u8; 16] = *b"0123456789ABCDEF";
-            encoded.push('%');
-            encoded.push(char::from(HEX[usize::from(byte >> 4)]));
-            encoded.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-    }
-    encoded
-}
-
 /// Returns the start of a foreign body for an error message, on one line.
-pub(super) fn excerpt(body: &[u8]) -> String {
+pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(800)]);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect::<String>().trim().to_owned()
 }
@@ -131,13 +115,6 @@ pub(super) fn excerpt(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn encoded_text_stays_in_its_segment() {
-        assert_eq!(encode("web-0.x_y~"), "web-0.x_y~");
-        assert_eq!(encode("a/b?c#d e&f=g%\r\n"), "a%2Fb%3Fc%23d%20e%26f%3Dg%25%0D%0A");
-        assert_eq!(encode("é"), "%C3%A9");
-    }
 
     #[test]
     fn excerpts_are_one_short_line() {

@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use contract::{annotation, container, proxy_env};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{PodFacts, PodName, ProxyContainer};
-use crate::contract::{annotation, container, proxy_env};
+use crate::{PodFacts, PodName, ProxyContainer};
 
 /// Annotation that the kubelet sets on the mirror pod of a static pod. Its value is the static pod's UID on the node,
 /// which differs from the UID of the mirror pod.
@@ -20,7 +20,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const UNTRUSTED: &str = "io.kubernetes.cri.untrusted-workload";
 
 /// The annotations that [`PodFacts`] contains.
-pub(crate) const ANNOTATIONS: [&str; 12] = [
+pub const ANNOTATIONS: [&str; 12] = [
     annotation::STATUS,
     annotation::INJECT,
     annotation::INTERCEPTION_MODE,

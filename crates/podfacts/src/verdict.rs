@@ -1,16 +1,15 @@
 //! Decides which pods are redirected, with a reason for each outcome.
 //!
-//! Pure. `before_lookup` makes the decisions that need only the request and the configuration. `of_pod` makes all other
-//! decisions, which need the pod's [`PodFacts`]. The same reason is the log field, the metric label and the expectation
-//! of tests.
+//! Pure. [`of_pod`] decides by the pod's [`PodFacts`], [`of_name`] by its name and the chain entry's settings. The same reason is the log
+//! field, the metric label and the expectation of tests.
 
 use std::fmt;
 
-use crate::cni::{NetConf, PodArgs};
-use crate::contract::{self, annotation, proxy_env};
-use crate::pod::{PodFacts, PodName};
-use crate::redirect::annotations::{self, Interception};
-use crate::redirect::{self, Redirect};
+use contract::{annotation, proxy_env};
+use redirect::Redirect;
+use redirect::annotations::{self, Interception};
+
+use crate::{PodFacts, PodName};
 
 /// The decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,34 +102,8 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// The decision that needs only the request and the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Early {
-    Skip(SkipReason),
-    /// The decision depends on the pod's [`PodFacts`].
-    Lookup(PodName),
-}
-
-/// Decides without [`PodFacts`] to skip containers that are no pods of Kubernetes, the agent's pod, pods in excluded
-/// namespaces, and pods that were not injected according to the annotations that the runtime passed. All other pods
-/// must be looked up.
-pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
-    let (Some(namespace), Some(name)) = (&pod.namespace, &pod.name) else {
-        return Early::Skip(SkipReason::NotKubernetes);
-    };
-    let pod = PodName { namespace: namespace.clone(), name: name.clone() };
-    let settings = &conf.settings;
-    if let Some(reason) = of_name(&pod, settings.agent_namespace.as_deref(), &settings.exclude_namespaces) {
-        return Early::Skip(reason);
-    }
-    match &conf.pod_annotations {
-        Some(annotations) if !annotations.contains_key(annotation::STATUS) => Early::Skip(SkipReason::NoSidecarStatus),
-        _ => Early::Lookup(pod),
-    }
-}
-
 /// Decides by the name of a pod and the settings of the chain entry: `agent_namespace` and `exclude_namespaces`.
-fn of_name(pod: &PodName, agent_namespace: Option<&str>, exclude_namespaces: &[String]) -> Option<SkipReason> {
+pub fn of_name(pod: &PodName, agent_namespace: Option<&str>, exclude_namespaces: &[String]) -> Option<SkipReason> {
     if agent_namespace == Some(pod.namespace.as_str()) && pod.name.starts_with(contract::AGENT_POD_PREFIX) {
         return Some(SkipReason::AgentPod);
     }
@@ -182,38 +155,7 @@ fn skip_reason(facts: &PodFacts) -> Option<SkipReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::ProxyContainer;
-
-    fn args(namespace: &str, name: &str) -> PodArgs {
-        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        PodArgs { namespace: given(namespace), name: given(name), ..PodArgs::default() }
-    }
-
-    fn early(args: &PodArgs, runtime_config: &str) -> Early {
-        let json = format!(
-            r#"{{"name":"n","cniVersion":"1.0.0","pod_namespace":"istio-system","exclude_namespaces":["kube-system"],
-                "runtimeConfig":{runtime_config}}}"#
-        );
-        before_lookup(args, &NetConf::parse(json.as_bytes()).unwrap())
-    }
-
-    #[test]
-    fn some_pods_are_decided_without_facts() {
-        let lookup = |namespace: &str, name: &str| {
-            Early::Lookup(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
-        };
-        for (namespace, name, expected) in [
-            ("", "web-0", Early::Skip(SkipReason::NotKubernetes)),
-            ("shop", "", Early::Skip(SkipReason::NotKubernetes)),
-            ("istio-system", "istio-cni-node-x7k2p", Early::Skip(SkipReason::AgentPod)),
-            ("istio-system", "istiod-0", lookup("istio-system", "istiod-0")),
-            ("shop", "istio-cni-node-x7k2p", lookup("shop", "istio-cni-node-x7k2p")),
-            ("kube-system", "dns-0", Early::Skip(SkipReason::ExcludedNamespace)),
-            ("shop", "web-0", lookup("shop", "web-0")),
-        ] {
-            assert_eq!(early(&args(namespace, name), "{}"), expected, "{namespace}/{name}");
-        }
-    }
+    use crate::ProxyContainer;
 
     #[test]
     fn an_add_skips_a_pod_by_its_name_or_its_facts() {
@@ -224,17 +166,6 @@ mod tests {
         assert_eq!(decided(&name("legacy", "web"), &injected), Some(SkipReason::ExcludedNamespace));
         assert_eq!(decided(&name("mesh", "istio-cni-node-x"), &injected), Some(SkipReason::AgentPod));
         assert_eq!(decided(&name("shop", "web"), &PodFacts::default()), Some(SkipReason::NoProxy));
-    }
-
-    #[test]
-    fn the_runtimes_annotations_decide_only_pods_that_were_not_injected() {
-        let with = |annotations: &str| {
-            early(&args("shop", "web-0"), &format!(r#"{{"io.kubernetes.cri.pod-annotations":{annotations}}}"#))
-        };
-        assert_eq!(with(r#"{"a":"b"}"#), Early::Skip(SkipReason::NoSidecarStatus));
-        assert_eq!(with("{}"), Early::Skip(SkipReason::NoSidecarStatus));
-        assert!(matches!(with(r#"{"sidecar.istio.io/status":"{}"}"#), Early::Lookup(_)));
-        assert!(matches!(with("null"), Early::Lookup(_)), "no annotations were passed");
     }
 
     /// An injected pod with changes.

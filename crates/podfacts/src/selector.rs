@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::name::{is_key, is_label_value};
+use crate::name::{is_key, is_label_value};
 
 /// A label selector (`metav1.LabelSelector`). An empty one matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]

@@ -1,61 +1,28 @@
-//! Looks up a pod's [`PodFacts`]: from the agent first, then from the API server, until the time limits are reached.
+//! Looks up a pod's [`PodFacts`]: from the agent's socket first, then from the API server, until the time limits are reached.
 //!
-//! `plugin` starts a [`Lookup`] for pods that may have a sidecar, and falls back to the API server if the agent returns
-//! no [`PodFacts`]. [`RetryPolicy`] decides whether to try again; it reads no clock. A lookup that finds nothing is an
-//! error, never "no sidecar".
+//! The plugin starts a [`Lookup`] for pods that may have a sidecar, and falls back to the API server if the agent returns
+//! no [`PodFacts`]. [`RetryPolicy`] decides whether to try again. A lookup that finds nothing is an error, never "no sidecar".
+//! This crate makes no decision about the pod, and never resolves a host name: a static binary would load the host's NSS modules
+//! for that.
+
+pub mod agent;
+pub mod api;
+mod deadline;
+pub mod http;
+pub mod kubeconfig;
+mod retry;
+
+pub use retry::{LookupBudget, Outlook, RetryPolicy, Step};
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::api::{self, Refusal};
-use super::deadline::{Stopwatch, pause};
-use super::{ExtractError, PodFacts, PodName, agent, kubeconfig};
-use crate::contract;
+use podfacts::{ExtractError, PodFacts, PodName};
 
-/// Time limits of a lookup, while the sandbox waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LookupBudget {
-    /// One request to the agent, which may itself wait for a pod that it has no entry for yet.
-    pub agent: Duration,
-    /// One request to the API server.
-    pub per_request: Duration,
-    /// All requests and pauses together.
-    pub total: Duration,
-    /// Limit for retrying after responses that will probably not change: no such pod, another pod of that name, no
-    /// permission, an invalid kubeconfig. They are retried at all because the token may be rotating.
-    pub doubtful: Duration,
-    /// The first pause between two rounds; each following one doubles, up to eight times the first.
-    pub backoff: Duration,
-}
-
-impl Default for LookupBudget {
-    /// Limits well below the two to four minutes after which kubelets give up on a sandbox. Istio's plugin makes thirty
-    /// attempts, whatever time they take.
-    fn default() -> Self {
-        Self {
-            agent: Duration::from_secs(2),
-            per_request: Duration::from_secs(5),
-            total: Duration::from_secs(20),
-            doubtful: Duration::from_secs(5),
-            backoff: Duration::from_millis(100),
-        }
-    }
-}
-
-impl LookupBudget {
-    /// Limits of CHECK: one round. A runtime that restarts calls CHECK for one pod after the other, and no pod depends on
-    /// the result.
-    pub const CHECK: Self = Self {
-        agent: Duration::from_secs(2),
-        per_request: Duration::from_secs(1),
-        total: Duration::from_secs(3),
-        doubtful: Duration::ZERO,
-        // A pause longer than `total` permits no second round.
-        backoff: Duration::from_secs(4),
-    };
-}
+use api::Refusal;
+use deadline::{Stopwatch, pause};
 
 /// The source of a pod's [`PodFacts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,17 +201,6 @@ fn has_uid(facts: &PodFacts, uid: Option<&str>) -> bool {
     uid.is_none_or(|uid| uid == facts.uid)
 }
 
-/// The prospects of a retry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outlook {
-    /// The failure is temporary: a restart, a busy server, a broken connection.
-    Temporary,
-    /// The response will probably not change.
-    Doubtful,
-    /// The response will not change.
-    Permanent,
-}
-
 impl ApiMiss {
     /// Classifies the failure of the API server, which alone determines whether a retry may help: the agent's cache may
     /// lack an existing pod, but the API server has every existing pod.
@@ -274,111 +230,16 @@ fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// The next step after a round in which neither source returned [`PodFacts`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    Retry(Duration),
-    /// The budget is spent, or a retry cannot help.
-    GiveUp,
-}
-
-/// Decides how long to retry.
-#[derive(Debug)]
-pub struct RetryPolicy {
-    budget: LookupBudget,
-    attempts: u32,
-    doubtful_since: Option<Duration>,
-}
-
-impl RetryPolicy {
-    pub fn new(budget: LookupBudget) -> Self {
-        Self { budget, attempts: 0, doubtful_since: None }
-    }
-
-    /// Decides after another round without [`PodFacts`], which ended `elapsed` after the start.
-    pub fn after(&mut self, outlook: Outlook, elapsed: Duration) -> Step {
-        let wait = self.budget.backoff * (1 << self.attempts.min(3));
-        self.attempts += 1;
-        let end = match outlook {
-            Outlook::Permanent => return Step::GiveUp,
-            Outlook::Doubtful => *self.doubtful_since.get_or_insert(elapsed) + self.budget.doubtful,
-            Outlook::Temporary => {
-                self.doubtful_since = None;
-                self.budget.total
-            }
-        };
-        if elapsed + wait < end.min(self.budget.total) { Step::Retry(wait) } else { Step::GiveUp }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const fn ms(milliseconds: u64) -> Duration {
-        Duration::from_millis(milliseconds)
-    }
-
-    const BUDGET: LookupBudget =
-        LookupBudget { agent: ms(100), per_request: ms(500), total: ms(10_000), doubtful: ms(2_000), backoff: ms(100) };
-
-    /// Simulates rounds that find nothing and take no time; returns the pauses and the time of giving up, in
-    /// milliseconds.
-    fn pauses(outlook: Outlook) -> (Vec<u128>, u128) {
-        let (mut policy, mut now, mut pauses) = (RetryPolicy::new(BUDGET), Duration::ZERO, Vec::new());
-        while let Step::Retry(wait) = policy.after(outlook, now) {
-            pauses.push(wait.as_millis());
-            now += wait;
-        }
-        (pauses, now.as_millis())
-    }
-
-    #[test]
-    fn pauses_double_up_to_eight_times_within_the_total() {
-        let (pauses, end) = pauses(Outlook::Temporary);
-        assert_eq!(pauses[..6], [100, 200, 400, 800, 800, 800]);
-        assert!((9_000..10_000).contains(&end), "{end}");
-    }
-
-    #[test]
-    fn check_asks_each_source_once() {
-        for outlook in [Outlook::Temporary, Outlook::Doubtful, Outlook::Permanent] {
-            assert_eq!(RetryPolicy::new(LookupBudget::CHECK).after(outlook, Duration::ZERO), Step::GiveUp);
-        }
-    }
-
-    #[test]
-    fn doubtful_responses_have_their_own_limit() {
-        assert_eq!(pauses(Outlook::Doubtful), (vec![100, 200, 400, 800], 1_500));
-    }
-
-    #[test]
-    fn the_doubtful_limit_starts_with_the_first_of_consecutive_doubtful_responses() {
-        let mut policy = RetryPolicy::new(BUDGET);
-        assert_eq!(policy.after(Outlook::Doubtful, ms(0)), Step::Retry(ms(100)));
-        assert_eq!(policy.after(Outlook::Temporary, ms(1_900)), Step::Retry(ms(200)));
-        assert_eq!(policy.after(Outlook::Doubtful, ms(5_000)), Step::Retry(ms(400)));
-        assert_eq!(policy.after(Outlook::Doubtful, ms(6_100)), Step::Retry(ms(800)));
-        assert_eq!(policy.after(Outlook::Doubtful, ms(6_900)), Step::GiveUp);
-    }
-
-    #[test]
-    fn a_permanent_failure_is_not_retried() {
-        assert_eq!(pauses(Outlook::Permanent), (vec![], 0));
-    }
-
-    #[test]
-    fn no_pause_exceeds_the_total() {
-        let mut policy = RetryPolicy::new(BUDGET);
-        assert_eq!(policy.after(Outlook::Temporary, ms(9_900)), Step::GiveUp);
-    }
 
     #[test]
     fn temporary_and_permanent_failures_are_distinguished() {
         let failed = |api| {
             let agent = Box::new(AgentMiss::Unknown);
             let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
-            Error { pod, uid: None, attempts: 1, elapsed: ms(0), agent, api: Box::new(api) }.is_temporary()
+            Error { pod, uid: None, attempts: 1, elapsed: Duration::ZERO, agent, api: Box::new(api) }.is_temporary()
         };
         let refused = |refusal| {
             let server = "127.0.0.1:1".parse().unwrap();

@@ -17,6 +17,7 @@ mod config;
 mod data;
 mod digest;
 mod documents;
+mod early;
 mod elsewhere;
 mod error;
 mod former;
@@ -203,6 +204,7 @@ impl Injector {
         if let Ok(proxy) = mesh.proxy_of(pod, namespace_of(pod, namespace), &[], &mut Budget::default()) {
             warnings.extend(status_port::warnings(pod, pod, (&mesh.json, &proxy)));
         }
+        warnings.extend(early::warnings(pod));
         warnings
     }
 
@@ -222,6 +224,7 @@ impl Injector {
             return annotations::check_skipped(pod);
         }
         startable::check_annotations(pod)?;
+        early::check(pod)?;
         let budget = &mut Budget::default();
         let owner = Owner::of_pod(pod, namespace_of(pod, namespace));
         let Some(status) = Status::of(pod, budget)? else { return Ok(()) };
@@ -271,10 +274,12 @@ impl Injector {
                 let subject = Subject::plain(&own, owner, proxy_config);
                 let operations = legacy::inject(&self.config, program, &subject, budget)?;
                 let patched = legacy::patched(&own, &operations)?;
+                early::check(&patched)?;
                 let operations = matches!(own, Cow::Borrowed(_)).then_some(operations);
                 let reads = &self.config.settings.reads;
                 let mut warnings = unused::warnings(reads, std::iter::once(SIDECAR), pod);
                 warnings.extend(advice::warnings(&patched, request.sandbox));
+                warnings.extend(early::warnings(&patched));
                 let injected = Injected { original: pod, pod: patched, warnings, operations };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }

@@ -181,6 +181,12 @@ pub(super) fn sidecar_mut(pod: &mut Value) -> Option<&mut Value> {
     containers_mut(pod, which).iter_mut().find(|c| name(c) == container::PROXY)
 }
 
+/// Returns the number of a port that a handler of a container asks, by its number or the name that the container gives it.
+pub(super) fn numeric_port(container: &Value, port: &Value) -> Option<u64> {
+    let Some(wanted) = port.as_str() else { return port.as_u64() };
+    list(container, "ports").iter().find(|port| name(port) == wanted)?.get("containerPort")?.as_u64()
+}
+
 /// Appends an environment variable to a container.
 pub(super) fn push_env(container: &mut Value, name: &str, value: &str) {
     list_mut(container, "env").push(serde_json::json!({"name": name, "value": value}));

@@ -35,7 +35,7 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("CronJob", "batch/v1", "/spec/jobTemplate/spec/template"),
 ];
 /// The least number of injected pods of 300, so that the properties are not about pods that are all refused.
-const LEAST: usize = 50;
+const LEAST: usize = 45;
 
 fn accepted() -> Result<(), Failed> {
     let injectors = injectors(&tier::corpus_directory())?;

@@ -1,10 +1,10 @@
 //! The error of an invalid configuration, or of a pod that cannot be injected.
 
+use super::early::Unanswered;
 use super::proto::Mistyped;
 use super::recorded::Damaged;
 use super::startable::Unstartable;
-use super::status_port::Taken;
-use super::user_volumes;
+use super::{status_port, user_volumes};
 use crate::inject::{Mismatch, merge, patch, yaml};
 
 /// An error of the injection. The API server shows texts about a pod to its author.
@@ -153,9 +153,12 @@ pub enum Error {
         name: String,
         cause: Box<Error>,
     },
-    /// The agent or its proxy listens on the status port for another purpose.
+    /// The agent and its proxy cannot listen on their ports.
     #[error("the injected pod would not start: {0}")]
-    StatusPortTaken(Taken),
+    Port(status_port::Invalid),
+    /// Nobody would answer a handler for which other containers wait.
+    #[error("the injected pod would not start: {0}")]
+    Unanswered(Box<Unanswered>),
     /// The injected pod would not be created, or would not start.
     #[error("the injected pod would not start: {0}")]
     Unstartable(Box<Unstartable>),
@@ -188,9 +191,15 @@ impl From<user_volumes::Invalid> for Error {
     }
 }
 
-impl From<Taken> for Error {
-    fn from(error: Taken) -> Self {
-        Self::StatusPortTaken(error)
+impl From<Unanswered> for Error {
+    fn from(error: Unanswered) -> Self {
+        Self::Unanswered(Box::new(error))
+    }
+}
+
+impl From<status_port::Invalid> for Error {
+    fn from(error: status_port::Invalid) -> Self {
+        Self::Port(error)
     }
 }
 

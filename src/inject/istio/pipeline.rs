@@ -23,8 +23,8 @@ use super::splice::Spliced;
 use super::status::{self, Record, Status};
 use super::subject::Subject;
 use super::{
-    Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, status_port, unions,
-    unused, values,
+    Error, advice, annotations, digest, early, former, order, place, probes, prometheus, startable, status_port,
+    unions, unused, values,
 };
 use crate::contract::annotation;
 use crate::inject::merge_pod;
@@ -136,10 +136,12 @@ fn merge(
         set_status(&mut merged, describe(record.as_ref()));
     }
     annotations::check_injected(&merged)?;
+    early::check(&merged)?;
     startable::check((subject.pod, subject.claims), &merged, &template_pod)?;
     let configs = (&config.mesh.json, &subject.proxy_config);
     status_port::check(subject.pod, &merged, configs)?;
     warnings.extend(status_port::warnings(subject.pod, &merged, configs));
+    warnings.extend(early::warnings(&merged));
     let templates = selected(config, subject)?;
     let names = || templates.iter().map(|template| template.name());
     warnings.extend(unused::warnings(&config.settings.reads, names(), subject.pod));
@@ -358,13 +360,13 @@ fn finish(
     let ports = prometheus::Ports::of(merged, configured);
     prometheus::merge(merged, config.mesh.prometheus_merge, ports, budget)?;
     prometheus::secure_port(merged);
+    let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
+    order::reorder(merged, held || config.values.hold);
     if probes::are_rewritten(merged, config.values.rewrite_probes) {
         let injected = pod::annotation(merged, annotation::STATUS).is_some();
         probes::rewrite(merged, subject.status_port(), injected, budget)?;
     }
     pod::annotations_mut(merged).extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
-    let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
-    order::reorder(merged, held || config.values.hold);
     Ok(advice::warnings(merged, subject.sandbox))
 }
 

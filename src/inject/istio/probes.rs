@@ -11,6 +11,7 @@ use gocompat::parse_bool;
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
 
+use super::early::Early;
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::patch::Operation;
@@ -58,7 +59,8 @@ pub(super) fn are_rewritten(pod: &Value, configured: bool) -> bool {
 /// Rewrites the probes of all containers except the sidecar. `status_port`: that of the proxy configuration, which the
 /// pod's annotation may override. `injected`: whether the pod was injected before, so that the recorded originals stay.
 ///
-/// A probe stays unchanged if the container has no port with the name in the probe.
+/// A probe stays unchanged if the container has no port with the name in the probe, and so does a handler for which the agent
+/// would start too late; see [`Early`]. The containers are in their final order.
 ///
 /// # Errors
 /// The budget is spent.
@@ -69,8 +71,13 @@ pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool, budget:
     let Some(target) = target(pod, status_port) else { return Ok(()) };
     let mut originals = BTreeMap::new();
     for which in [INIT_CONTAINERS, CONTAINERS] {
-        for container in pod::containers_mut(pod, which).iter_mut().filter(|c| pod::name(c) != container::PROXY) {
+        let early = Early::of(pod, which);
+        let containers = pod::containers_mut(pod, which).iter_mut().enumerate();
+        for (at, container) in containers.filter(|(_, container)| pod::name(container) != container::PROXY) {
             for handler in &HANDLERS {
+                if early.keeps(at, container, handler.pointer) {
+                    continue;
+                }
                 if let Some(original) = original(container, handler, (status_port, target)) {
                     budget.step(STEPS_PER_HANDLER)?;
                     originals.insert(handler.path(pod::name(container)), original);
@@ -154,7 +161,7 @@ fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<V
         return None;
     }
     if kind != "grpc" {
-        let port = numeric_port(container, action.get("port")?)?;
+        let port = pod::numeric_port(container, action.get("port")?)?;
         if [status_port, target].into_iter().any(|agent| port == u64::from(agent)) {
             return None;
         }
@@ -182,11 +189,6 @@ fn type_of(action: &str) -> &'static str {
         "tcpSocket" => "core.TCPSocketAction",
         _ => "core.GRPCAction",
     }
-}
-
-fn numeric_port(container: &Value, port: &Value) -> Option<u64> {
-    let Some(name) = port.as_str() else { return port.as_u64() };
-    pod::list(container, "ports").iter().find(|p| pod::name(p) == name)?.get("containerPort")?.as_u64()
 }
 
 /// Records the originals in the sidecar. Originals of an earlier injection stay, since their probes are already

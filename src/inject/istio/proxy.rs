@@ -6,8 +6,23 @@ use serde_json::Value;
 use crate::contract::{annotation, container, port, proxy_env};
 use crate::inject::pod::{self, INIT_CONTAINERS};
 
-/// The purpose of the administration port among [`ports`].
-pub(super) const ADMINISTRATION: &str = "on which the proxy serves its administration";
+/// The variable with the port of readiness, and that with the port of Prometheus.
+const READINESS: &str = "ENVOY_STATUS_PORT";
+const PROMETHEUS: &str = "ENVOY_PROMETHEUS_PORT";
+/// The variables that move a port of the proxy, each with the port's default.
+pub(super) const VARIABLES: [(&str, u16); 2] = [(READINESS, port::READINESS), (PROMETHEUS, port::PROMETHEUS)];
+
+/// A port on which the proxy or its agent listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listener {
+    pub(super) port: u16,
+    /// The name of the port.
+    pub(super) what: &'static str,
+    /// The field or the variable that sets the port.
+    pub(super) source: &'static str,
+    /// The purpose of the port, as a relative clause.
+    pub(super) purpose: &'static str,
+}
 
 /// The program of a pod's sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +77,7 @@ fn is_on(sidecar: &Value, name: &str, default: bool) -> bool {
 }
 
 /// Returns the value of a variable; the last one of its name counts.
-fn value<'a>(sidecar: &'a Value, name: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(sidecar: &'a Value, name: &str) -> Option<&'a str> {
     let variable = pod::list(sidecar, "env").iter().rfind(|variable| pod::name(variable) == name)?;
     variable.get("value")?.as_str()
 }
@@ -81,26 +96,51 @@ fn dns_port(sidecar: &Value, role: &str) -> Option<u16> {
 
 /// Returns the port on which the proxy of this sidecar serves its readiness.
 pub(super) fn readiness_port(sidecar: &Value) -> u16 {
-    variable_port(sidecar, "ENVOY_STATUS_PORT", port::READINESS)
+    variable_port(sidecar, READINESS, port::READINESS)
 }
 
 /// Returns the ports on which the proxy and its agent listen, beside the agent's status port; none if the pod's sidecar is not
 /// Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of the pod's proxy.
-pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<(u16, &'static str)> {
+pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<Listener> {
     let Some(sidecar) = pod::sidecar(pod) else { return Vec::new() };
     let Program::Proxy(role) = Program::of(sidecar) else { return Vec::new() };
+    let listener = |port, what, source, purpose| Listener { port, what, source, purpose };
+    let admin = number(proxy_config, "proxyAdminPort", port::ADMIN);
+    let metrics = variable_port(sidecar, PROMETHEUS, port::PROMETHEUS);
     let mut ports = vec![
-        (variable_port(sidecar, "ENVOY_PROMETHEUS_PORT", port::PROMETHEUS), "on which the proxy serves Prometheus"),
-        (readiness_port(sidecar), "on which the proxy serves its readiness"),
-        (number(proxy_config, "proxyAdminPort", port::ADMIN), ADMINISTRATION),
+        listener(
+            admin,
+            "administration port of the proxy",
+            "proxyAdminPort of the proxy configuration",
+            "on which the proxy serves its administration",
+        ),
+        listener(metrics, "metrics port of the proxy", PROMETHEUS, "on which the proxy serves Prometheus"),
+        listener(
+            readiness_port(sidecar),
+            "readiness port of the proxy",
+            READINESS,
+            "on which the proxy serves its readiness",
+        ),
     ];
-    ports.extend(dns_port(sidecar, role).map(|port| (port, "on which the agent serves DNS")));
+    let dns = dns_port(sidecar, role);
+    ports.extend(
+        dns.map(|port| listener(port, "DNS port of the agent", "DNS_PROXY_ADDR", "on which the agent serves DNS")),
+    );
     if role == "sidecar" && is_on(sidecar, "ISTIO_META_ENABLE_HBONE", false) {
-        ports.push((port::TUNNEL, "on which the proxy accepts HBONE"));
+        ports.push(listener(
+            port::TUNNEL,
+            "port for HBONE",
+            "ISTIO_META_ENABLE_HBONE",
+            "on which the proxy accepts HBONE",
+        ));
     }
     if is_redirected(pod) && pod::text(proxy_config, "interceptionMode") != "NONE" {
-        ports.push((number(mesh, "proxyListenPort", port::OUTBOUND), "to which outbound traffic is redirected"));
-        ports.push((number(mesh, "proxyInboundListenPort", port::INBOUND), "to which inbound traffic is redirected"));
+        let outbound = number(mesh, "proxyListenPort", port::OUTBOUND);
+        let inbound = number(mesh, "proxyInboundListenPort", port::INBOUND);
+        let (of_outbound, of_inbound) =
+            ("to which outbound traffic is redirected", "to which inbound traffic is redirected");
+        ports.push(listener(outbound, "outbound port of the proxy", "proxyListenPort of the mesh", of_outbound));
+        ports.push(listener(inbound, "inbound port of the proxy", "proxyInboundListenPort of the mesh", of_inbound));
     }
     ports
 }
@@ -143,7 +183,7 @@ mod tests {
         let of = |env: Value, args: Value| {
             let sidecar = json!({"name": "istio-proxy", "args": args, "env": env});
             let found = ports(&json!({"spec": {"containers": [sidecar]}}), (&json!({}), &json!({})));
-            let mut found: Vec<u16> = found.into_iter().map(|(port, _)| port).collect();
+            let mut found: Vec<u16> = found.into_iter().map(|listener| listener.port).collect();
             found.sort_unstable();
             found
         };

@@ -1,48 +1,91 @@
-//! The conflict of the agent's status port, or of the proxy's administration port, with the other ports on which the agent and the proxy
-//! listen.
+//! The ports on which the agent and the proxy listen, each for one purpose, and the variables that move them.
 //!
 //! Whichever opens a port second fails, and the pod never becomes ready. An application that declares a port of either is warned about.
 
 use serde_json::Value;
 
-use super::proxy::{self, Program};
+use super::proxy::{self, Listener, Program};
 use super::startable::PROBES;
 use crate::contract::{annotation, container, port};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 const STATUS: &str = "status port of the agent";
-const ADMIN: &str = "administration port of the proxy";
 
-/// A port on which the agent or the proxy listens for another purpose.
+/// A port of the agent or the proxy with which the pod does not start.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the {what} is {port} ({source_name}), {purpose}: only one of the two can listen on it")]
-pub struct Taken {
-    what: &'static str,
-    port: u16,
-    /// The annotation or the field that sets the port.
-    source_name: &'static str,
-    purpose: &'static str,
+pub enum Invalid {
+    /// The agent or the proxy listens on the port for another purpose.
+    #[error("the {what} is {port} ({source_name}), {purpose}: only one of the two can listen on it")]
+    Taken {
+        what: &'static str,
+        port: u16,
+        /// The annotation, the field or the variable that sets the port.
+        source_name: &'static str,
+        purpose: &'static str,
+    },
+    /// A variable has a number that is no port.
+    #[error("the variable {name} of the proxy is {number}, which is not a port from 1 to 65535")]
+    NoPort { name: &'static str, number: i64 },
 }
 
-/// Checks the status port and the administration port of a pod whose sidecar is Istio's agent with a proxy. `mesh` and `proxy_config`: the
-/// configurations of the mesh and of the pod's proxy.
+/// Checks the ports of a pod whose sidecar is Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of
+/// the pod's proxy.
 ///
 /// # Errors
-/// The agent or the proxy listens on one of the two for another purpose.
-pub(super) fn check(author: &Value, merged: &Value, (mesh, proxy_config): (&Value, &Value)) -> Result<(), Taken> {
-    let (status, status_source) = status_port(author, proxy_config);
-    let ports = proxy::ports(merged, (mesh, proxy_config));
-    let of_admin = ports.iter().find(|(_, purpose)| *purpose == proxy::ADMINISTRATION).map(|(port, _)| *port);
-    let taken = |what, own: u16, source_name| {
-        // Port 0 stands for none.
-        let is_other = |(port, purpose): &&(u16, &str)| {
-            *port == own && own != 0 && (what != ADMIN || *purpose != proxy::ADMINISTRATION)
-        };
-        ports.iter().find(is_other).map(|(port, purpose)| Taken { what, port: *port, source_name, purpose })
-    };
-    let taken = taken(STATUS, status, status_source)
-        .or_else(|| taken(ADMIN, of_admin?, "proxyAdminPort of the proxy configuration"));
-    taken.map_or(Ok(()), Err)
+/// The agent and the proxy listen on one port for two purposes, or a variable names a port that does not exist.
+pub(super) fn check(author: &Value, merged: &Value, configs: (&Value, &Value)) -> Result<(), Invalid> {
+    let mut ports = proxy::ports(merged, configs);
+    if ports.is_empty() {
+        return Ok(());
+    }
+    variables(merged)?;
+    let (port, source) = status_port(author, configs.1);
+    let purpose = "on which the agent serves status and metrics";
+    ports.insert(0, Listener { port, what: STATUS, source, purpose });
+    // What sets a port of its own is named before what has its default.
+    let of_variable = |listener: &&Listener| proxy::VARIABLES.iter().any(|(name, _)| *name == listener.source);
+    let is_default = |listener: &&Listener| proxy::VARIABLES.contains(&(listener.source, listener.port));
+    let moved = ports.iter().filter(|listener| of_variable(listener) && !is_default(listener));
+    let order = ports.iter().take(2).chain(moved).chain(&ports);
+    for own in order.filter(|own| own.port != 0) {
+        let is_other = |other: &&Listener| other.port == own.port && other.what != own.what;
+        if let Some(Listener { purpose, .. }) = ports.iter().find(is_other) {
+            let Listener { what, port, source: source_name, .. } = *own;
+            return Err(Invalid::Taken { what, port, source_name, purpose });
+        }
+    }
+    Ok(())
+}
+
+/// Checks the numbers in the variables that move ports. A proxy may serve Prometheus on any port (0).
+fn variables(merged: &Value) -> Result<(), Invalid> {
+    for (name, number) in numbers(merged).filter_map(|(name, _, number)| Some((name, number.ok()?))) {
+        let is_any = number == 0 && name != proxy::VARIABLES[0].0;
+        if !(1..=65535).contains(&number) && !is_any {
+            return Err(Invalid::NoPort { name, number });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the variables that move ports, each with the port's default and its number, or its value if the agent cannot read that
+/// (`strconv.Atoi`) and ignores it. The kubelet may expand a value with a dollar.
+fn numbers(merged: &Value) -> impl Iterator<Item = (&'static str, u16, Result<i64, &str>)> {
+    let sidecar = pod::sidecar(merged).filter(|sidecar| matches!(Program::of(sidecar), Program::Proxy(_)));
+    proxy::VARIABLES.into_iter().filter_map(move |(name, default)| {
+        let text = proxy::value(sidecar?, name).filter(|text| !text.is_empty() && !text.contains('$'))?;
+        Some((name, default, text.parse().map_err(|_| text)))
+    })
+}
+
+/// Returns a warning for each variable that the agent cannot read.
+fn ignored(merged: &Value) -> impl Iterator<Item = String> {
+    numbers(merged).filter_map(|(name, default, number)| {
+        let value = number.err()?;
+        Some(format!(
+            "the variable {name} of the proxy has the value {value:?}, which is no number: the agent uses {default}"
+        ))
+    })
 }
 
 /// Returns the status port of the agent, and the annotation or the field that sets it.
@@ -59,6 +102,7 @@ pub(super) fn warnings(author: &Value, merged: &Value, configs: (&Value, &Value)
     let (status, _) = status_port(author, configs.1);
     let mut warnings = declared(merged, configs, status);
     warnings.extend(unanswered(merged, status));
+    warnings.extend(ignored(merged));
     warnings
 }
 
@@ -92,10 +136,11 @@ fn unanswered(merged: &Value, status: u16) -> Vec<String> {
 
 /// Returns a warning for each port that an application declares and on which the proxy or its agent listens.
 fn declared(merged: &Value, configs: (&Value, &Value), status: u16) -> Vec<String> {
-    let mut reserved = proxy::ports(merged, configs);
-    if !reserved.is_empty() && status != 0 {
-        reserved.push((status, "on which the agent serves status and metrics"));
-    }
+    let ports = proxy::ports(merged, configs);
+    let of_agent =
+        (status != 0 && !ports.is_empty()).then_some((status, "on which the agent serves status and metrics"));
+    let reserved: Vec<(u16, &str)> =
+        ports.iter().map(|listener| (listener.port, listener.purpose)).chain(of_agent).collect();
     let is_lasting = |(which, item): &(&str, &Value)| {
         pod::name(item) != container::PROXY && (*which == CONTAINERS || pod::text(item, "restartPolicy") == "Always")
     };

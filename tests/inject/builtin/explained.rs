@@ -118,6 +118,17 @@ pub(crate) const EXPLAINED: &[Explained] = &[
         },
     },
     Explained {
+        name: "port 0 of the values",
+        reason: "port 0 of the values leaves out the probes, and the agent listens on the default port, which is not captured and answers \
+                 the request to drain; Istio excludes no port and asks port 0",
+        explains: |d, i| {
+            let off = matches!(i.values["global"]["proxy"]["statusPort"].to_string().trim_matches('"'), "0");
+            let excluded =
+                d.path.contains("/args") || d.path.ends_with("/traffic.sidecar.istio.io/excludeInboundPorts");
+            off && (in_proxy(d, "lifecycle/preStop") || excluded)
+        },
+    },
+    Explained {
         name: "port that nobody serves",
         reason: "without a status port, the agent answers neither probes nor hooks of a sidecar or a gateway",
         explains: |d, i| {

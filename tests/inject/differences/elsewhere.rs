@@ -7,6 +7,8 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
         "src/inject/istio/policy/tests.rs",
         "a_value_that_go_reads_as_false_declines_since_1_27_too",
     ),
+    ("handler that nobody answers", "tests/inject/early.rs", "captured"),
+    ("port of a variable", "tests/inject/ports.rs", "read"),
     ("validation in a pod that the plugin skips", "tests/inject/startable.rs", "skipped"),
     (
         "application that a template deletes",

@@ -2,12 +2,15 @@
 
 use gotemplate::{Args, Budget, Functions, List, Reason, Value, sprint};
 
+use super::map;
+
 /// The sidecar's name.
 const PROXY: &str = "istio-proxy";
 
 pub(super) fn register(functions: Functions) -> Functions {
     functions
         .with("excludeInboundPort", 2, 2, exclude)
+        .with("proxyPort", 3, 3, of_proxy)
         .with("includeInboundPorts", 1, 1, |budget, args| ports(budget, args, true))
         .with("applicationPorts", 1, 1, |budget, args| ports(budget, args, false))
 }
@@ -22,6 +25,14 @@ fn exclude<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Rea
     }
     let ports = list.as_str().split(',').map(str::trim).filter(|port| !port.is_empty()).chain([port]);
     Ok(Value::from(ports.collect::<Vec<_>>().join(",")))
+}
+
+/// Returns the port of a variable in the proxy's metadata, read as the agent reads it, or the default if it is none.
+fn of_proxy<'a>(_: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
+    let (name, default) = (args.str(1)?, args.int(2)?);
+    let variable = map(args.any(0))?.and_then(|metadata| metadata.get(name));
+    let port = variable.as_ref().and_then(Value::as_str).and_then(|text| text.parse::<u16>().ok());
+    Ok(Value::from(port.filter(|port| *port != 0).map_or(default, i64::from)))
 }
 
 /// Returns the containers' TCP ports, with those of the sidecar only if `proxy` is set.

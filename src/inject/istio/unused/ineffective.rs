@@ -33,7 +33,10 @@ pub(super) fn warnings((author, injected): (&Value, &Value), configured: &str, n
     let of_proxy = [(annotation::REWRITE_PROBES, true), (annotation::BOOTSTRAP_OVERRIDE, names_bootstrap)];
     let of_proxy = of_proxy.into_iter().filter(|(name, is_named)| !has_proxy && *is_named && is_set(name));
     let of_proxy: Vec<&str> = of_proxy.map(|(name, _)| name).collect();
-    let scrapes = sidecar.is_some_and(|sidecar| pod::find(pod::list(sidecar, "env"), SCRAPING).is_some());
+    // Without a status port, the agent serves no metrics.
+    let serves =
+        pod::annotation(injected, annotation::STATUS_PORT).and_then(|port| port.parse::<u16>().ok()) != Some(0);
+    let scrapes = serves && sidecar.is_some_and(|sidecar| pod::find(pod::list(sidecar, "env"), SCRAPING).is_some());
     // Without an agent, the author's port and path give way to those of an agent.
     let is_lost = |name: &&str| {
         *name == annotation::SCRAPE_TARGETS || pod::annotation(injected, name) != pod::annotation(author, name)

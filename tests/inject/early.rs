@@ -1,0 +1,164 @@
+//! Handlers of containers that start before the agent: it answers none of them, whether they are rewritten or not.
+
+use istio_cni::contract::annotation;
+use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
+use libtest_mimic::{Failed, Trial};
+use serde_json::{Value, json};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("early/a handler before the agent stays where nothing captures its port", stays),
+        Trial::test("early/a handler before the agent whose port is captured is refused", captured),
+        Trial::test("early/a handler behind a native sidecar is rewritten", rewritten),
+        Trial::test("early/a pod whose early handler asks the agent is not one that can start", injected_before),
+        Trial::test(
+            "early/a hook of an application before the agent is named, or refused if it starts once",
+            of_application,
+        ),
+    ]
+}
+
+/// The handlers of an init container for which the next containers wait.
+fn handlers() -> [(&'static str, Value); 3] {
+    [
+        ("/startupProbe", json!({"startupProbe": {"tcpSocket": {"port": 9000}}})),
+        ("/startupProbe", json!({"startupProbe": {"httpGet": {"port": 9000, "path": "/a"}}})),
+        ("/lifecycle/postStart", json!({"lifecycle": {"postStart": {"httpGet": {"port": 9000, "path": "/a"}}}})),
+    ]
+}
+
+fn pod(annotations: &Value, handler: &Value) -> Value {
+    let mut side = json!({"name": "side", "image": "s:1", "restartPolicy": "Always"});
+    side.as_object_mut().into_iter().for_each(|side| side.extend(handler.as_object().cloned().unwrap_or_default()));
+    let spec = json!({"initContainers": [side], "containers": [{"name": "app", "image": "a:1"}]});
+    json!({"metadata": {"name": "web", "annotations": annotations}, "spec": spec})
+}
+
+fn injector(values: Value) -> Result<Injector, Failed> {
+    Ok(Injector::new(BuiltIn::config_with(Values::new(values), None, None)?))
+}
+
+/// Returns the injected pod and its warnings, or the reason against it.
+fn review(
+    injector: &Injector,
+    pod: &Value,
+    native_sidecars: bool,
+) -> Result<Result<(Value, Vec<String>), String>, Failed> {
+    match injector.review(&Request { native_sidecars, ..Request::new(pod, "shop") }) {
+        Ok(InjectionOutcome::Injected { injected, .. }) => Ok(Ok((injected.pod, injected.warnings))),
+        Ok(InjectionOutcome::Skipped(decision)) => Err(decision.sentence().into()),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+/// `istio-init` follows the pod's own init containers, a gateway's traffic is not redirected, and ports may be excluded.
+fn stays() -> Result<(), Failed> {
+    let (plugin, no_plugin) = (json!({}), json!({"pilot": {"cni": {"enabled": false}}}));
+    let direct = json!({annotation::INTERCEPTION_MODE: "NONE"});
+    for (values, annotations, native) in [
+        (&no_plugin, json!({}), false),
+        (&no_plugin, json!({annotation::NATIVE_SIDECAR: "false"}), true),
+        (&plugin, json!({annotation::TEMPLATES: "gateway"}), true),
+        (&plugin, direct, false),
+        (&plugin, json!({annotation::EXCLUDE_INBOUND_PORTS: "9000"}), false),
+        (&plugin, json!({annotation::INCLUDE_INBOUND_PORTS: "80"}), false),
+    ] {
+        for (pointer, handler) in handlers() {
+            let pod = pod(&annotations, &handler);
+            let (injected, warnings) = review(&injector(values.clone())?, &pod, native)??;
+            let inits = injected["spec"]["initContainers"].as_array().ok_or("no init containers")?;
+            let side = inits.iter().find(|item| item["name"] == "side").ok_or("no side")?;
+            let (found, own) = (side.pointer(pointer), pod["spec"]["initContainers"][0].pointer(pointer));
+            if found != own || !warnings.is_empty() {
+                return Err(format!("{annotations} {values}: {found:?} {warnings:?}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn captured() -> Result<(), Failed> {
+    let injector = injector(json!({}))?;
+    for annotations in [
+        json!({}),
+        json!({annotation::REWRITE_PROBES: "false"}),
+        json!({annotation::NATIVE_SIDECAR: "false"}),
+        json!({annotation::EXCLUDE_INBOUND_PORTS: "80"}),
+    ] {
+        for (_, handler) in handlers() {
+            let reason = review(&injector, &pod(&annotations, &handler), false)?.err().ok_or("is admitted")?;
+            for part in ["init container side", "port 9000", annotation::EXCLUDE_INBOUND_PORTS] {
+                reason.contains(part).then_some(()).ok_or_else(|| format!("{annotations}: {reason}"))?;
+            }
+        }
+        for allowed in [
+            json!({"startupProbe": {"exec": {"command": ["true"]}}}),
+            json!({"startupProbe": {"httpGet": {"port": 9000, "host": "10.0.0.9"}}}),
+            json!({"readinessProbe": {"tcpSocket": {"port": 9000}}}),
+        ] {
+            review(&injector, &pod(&annotations, &allowed), false)??;
+        }
+    }
+    Ok(())
+}
+
+fn rewritten() -> Result<(), Failed> {
+    for (pointer, handler) in handlers() {
+        let (injected, warnings) = review(&injector(json!({}))?, &pod(&json!({}), &handler), true)??;
+        let inits = injected["spec"]["initContainers"].as_array().ok_or("no init containers")?;
+        let side = inits.iter().find(|item| item["name"] == "side").ok_or("no side")?;
+        let port = side.pointer(&format!("{pointer}/httpGet/port"));
+        if port != Some(&json!(15020)) || !warnings.is_empty() {
+            return Err(format!("{pointer}: {port:?} {warnings:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Istio's injector rewrites such a handler.
+fn injected_before() -> Result<(), Failed> {
+    let injector = injector(json!({}))?;
+    let plain = pod(&json!({}), &json!({}));
+    let (mut injected, _) = review(&injector, &plain, false)??;
+    injector.check(&injected, "shop")?;
+    let inits = injected["spec"]["initContainers"].as_array_mut().ok_or("no init containers")?;
+    let side = inits.iter_mut().find(|item| item["name"] == "side").ok_or("no side")?;
+    side["startupProbe"] = json!({"httpGet": {"path": "/app-health/side/startupz", "port": 15020}});
+    let reason = injector.check(&injected, "shop").err().ok_or("is no failure")?.to_string();
+    reason.contains("init container side").then_some(()).ok_or_else(|| reason.into())
+}
+
+fn of_application() -> Result<(), Failed> {
+    let injector = injector(json!({}))?;
+    let pod = |annotations: Value, policy: &str| {
+        let hook = json!({"postStart": {"httpGet": {"port": 8080, "path": "/a"}}});
+        let app = json!({"name": "app", "image": "a:1", "lifecycle": hook});
+        json!({"metadata": {"annotations": annotations}, "spec": {"restartPolicy": policy, "containers": [app]}})
+    };
+    let hold = json!({annotation::PROXY_CONFIG: "holdApplicationUntilProxyStarts: true"});
+    for (annotations, native, is_early) in [
+        (json!({}), false, true),
+        (json!({}), true, false),
+        (hold, false, false),
+        (json!({annotation::TEMPLATES: "gateway"}), false, false),
+    ] {
+        let (injected, warnings) = review(&injector, &pod(annotations.clone(), "Always"), native)??;
+        let is_named = matches!(&warnings[..], [text] if text.starts_with("postStart of container \"app\" asks port "));
+        if is_named != is_early || !is_early && !warnings.is_empty() {
+            return Err(format!("{annotations} {native}: {warnings:?}").into());
+        }
+        let once = review(&injector, &pod(annotations.clone(), "Never"), native)?;
+        if once.is_err() != is_early {
+            return Err(format!("{annotations} {native}: {once:?}").into());
+        }
+        // Istio rewrites the hook, also where it is in vain; its recorded outputs have it.
+        let is_rewritten = annotations.get(annotation::TEMPLATES).is_none();
+        let app =
+            injected["spec"]["containers"].as_array().and_then(|all| all.iter().find(|item| item["name"] == "app"));
+        let port = app.and_then(|app| app.pointer("/lifecycle/postStart/httpGet/port")).ok_or("no hook")?;
+        if (*port == 15020) != is_rewritten {
+            return Err(format!("{annotations} {native}: {port}").into());
+        }
+    }
+    Ok(())
+}

@@ -221,7 +221,7 @@ impl Injector {
     /// The pod would not be created, or would not start, because of what an injection left in it.
     pub fn check(&self, pod: &Value, namespace: &str) -> Result<(), Error> {
         if !self.decide(pod, namespace).inject {
-            return annotations::check_skipped(pod);
+            return annotations::check_skipped(pod, namespace_of(pod, namespace));
         }
         startable::check_annotations(pod)?;
         early::check(pod)?;
@@ -258,7 +258,7 @@ impl Injector {
         let namespace = namespace_of(pod, request.namespace);
         let decision = self.decide(pod, namespace);
         if !decision.inject {
-            annotations::check_skipped(pod)?;
+            annotations::check_skipped(pod, namespace)?;
             return Ok(InjectionOutcome::Skipped(decision));
         }
         // Otherwise, the reason against such a pod would be the budget.

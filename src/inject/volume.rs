@@ -8,6 +8,8 @@ use super::typed::{Mismatch, Struct};
 
 mod source;
 
+pub(in crate::inject) use source::{absolute, containers};
+
 /// The values of `mountPropagation`.
 const PROPAGATION: [&str; 3] = ["None", "HostToContainer", "Bidirectional"];
 
@@ -44,6 +46,18 @@ pub enum Invalid {
     PullPolicy(String),
     #[error("{field} {value} is not from 0 to 255")]
     Partition { field: String, value: i64 },
+    #[error("{field} {value:?} must be the name of an object: a DNS subdomain")]
+    Object { field: &'static str, value: String },
+    #[error("{field} {value:?} must be a name of iSCSI, such as iqn.2001-04.com.example:storage")]
+    Iscsi { field: &'static str, value: String },
+    #[error(
+        "{field} has {value}: it must be ReadWriteOncePod alone, or of ReadWriteOnce, ReadOnlyMany and ReadWriteMany"
+    )]
+    Access { field: &'static str, value: String },
+    #[error(
+        "{place}.resourceFieldRef.resource {resource:?} is none of limits or requests of cpu, memory, ephemeral-storage and hugepages-SIZE"
+    )]
+    Resource { place: String, resource: String },
     #[error("two files of projected have the path {0:?}")]
     SamePath(String),
     #[error("{field} {value} is not from 0 to 0777")]
@@ -117,6 +131,15 @@ pub(super) fn is_member(path: &str) -> bool {
         (_, Some(name)) => is_key(name),
         _ => false,
     }
+}
+
+/// The resources of a container that a file or a variable may have, beside huge pages.
+const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+/// Whether a file or a variable may have this resource of a container, such as `limits.cpu`.
+pub(super) fn is_resource(resource: &str) -> bool {
+    let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
+    name.is_some_and(|name| RESOURCES.contains(&name) || name.starts_with("hugepages-"))
 }
 
 /// Whether a path within a volume leaves it (`validateLocalDescendingPath`).

@@ -26,6 +26,7 @@ mod on_purpose;
 mod ports;
 mod property;
 mod random;
+mod refused;
 mod review;
 mod second;
 mod seeds;
@@ -58,6 +59,7 @@ fn main() {
     trials.extend(startable::trials());
     trials.extend(early::trials());
     trials.extend(ports::trials());
+    trials.extend(refused::trials());
     trials.extend(types::trials());
     trials.extend(manifests::trials());
     trials.push(definition::trial());

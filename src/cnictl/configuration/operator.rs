@@ -8,10 +8,10 @@ use crate::inject::yaml;
 
 const FLAG: &str = "--operatorFileName";
 
-/// The profiles whose values are those of the charts, as far as pods are concerned.
-const PLAIN: [&str; 3] = ["default", "empty", "minimal"];
-/// The profiles for OpenShift.
-const OPENSHIFT: [&str; 2] = ["openshift", "openshift-ambient"];
+/// The profiles whose values are known: those of the charts, as far as pods are concerned, or [`implied`].
+const KNOWN: [&str; 4] = ["default", "empty", "minimal", OPENSHIFT];
+/// The profile for OpenShift. The others whose names begin with it have its values, and more.
+const OPENSHIFT: &str = "openshift";
 
 /// The parts of the configuration in the resource.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Operator {
     /// The values that other fields of the spec stand for. They are defaults of its own values, and replace those of values from
     /// another source.
     pub(super) implied: Value,
-    /// The profile, if its values are not known.
+    /// The profile, if not all of its values are known.
     pub(super) unknown_profile: Option<String>,
 }
 
@@ -37,12 +37,11 @@ impl Operator {
         let values = part("values").map(|values| Values::parse(&values.to_string()).map_err(wrong)).transpose()?;
         let mesh = part("meshConfig").map(|mesh| Mesh::parse(&mesh.to_string()).map_err(wrong));
         let profile = spec.get("profile").and_then(Value::as_str).filter(|profile| !profile.is_empty());
-        let is_known = |profile: &&str| PLAIN.contains(profile) || OPENSHIFT.contains(profile);
         Ok(Self {
             values,
             mesh: mesh.transpose()?,
-            implied: implied(spec, profile.is_some_and(|profile| OPENSHIFT.contains(&profile))),
-            unknown_profile: profile.filter(|profile| !is_known(profile)).map(str::to_owned),
+            implied: implied(spec, profile.is_some_and(|profile| profile.starts_with(OPENSHIFT))),
+            unknown_profile: profile.filter(|profile| !KNOWN.contains(profile)).map(str::to_owned),
         })
     }
 }
@@ -80,6 +79,7 @@ mod tests {
         let openshift =
             json!({"global": {"platform": "openshift"}, "pilot": {"cni": {"enabled": true, "provider": "multus"}}});
         assert_eq!(implied(json!({"profile": "openshift"})), openshift);
+        assert_eq!(implied(json!({"profile": "openshift-ambient"})), openshift);
         let without_plugin = json!({"profile": "openshift", "components": {"cni": {"enabled": false}}});
         assert_eq!(implied(without_plugin)["pilot"]["cni"], json!({"enabled": false, "provider": "multus"}));
         let named = json!({"hub": "h", "tag": 1.25, "revision": "canary", "namespace": "mesh", "values": {"a": 1}});
@@ -92,6 +92,7 @@ mod tests {
         let unknown =
             |profile: &str| Operator::parse(&format!("spec: {{profile: {profile}}}")).unwrap().unknown_profile;
         assert_eq!(unknown("demo").as_deref(), Some("demo"));
+        assert_eq!(unknown("openshift-ambient").as_deref(), Some("openshift-ambient"));
         assert_eq!([unknown("default"), unknown("openshift"), unknown("''")], [None, None, None]);
     }
 }

@@ -118,6 +118,7 @@ impl BuiltIn {
     /// # Errors
     /// The built-in texts are invalid, which no setting causes.
     pub fn config_with(values: Values, mesh: Option<Mesh>, platform: Option<Platform>) -> Result<Config, Error> {
+        let values = over::with_names(values);
         let text = |pointer: &str| values.raw.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let namespace = Some(text("/global/istioNamespace")).filter(|namespace| !namespace.is_empty());
         let built_in = Self {

@@ -103,7 +103,7 @@ impl Injector {
         let told = |warning: String| format!("{title} {name:?}: {warning}");
         messages.warnings.extend(decision.warning_sentences().map(told));
         if !decision.inject {
-            annotations::check_skipped(&subject)?;
+            annotations::check_skipped(&subject, &namespace)?;
             messages.skipped.push(Skipped { kind: title, name, decision });
             return Ok(());
         }

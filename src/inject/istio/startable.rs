@@ -79,6 +79,8 @@ pub enum Unstartable {
     Alternatives { place: String, found: String, allowed: String },
     #[error("container {container} mounts volume {volume:?}, which the pod does not have")]
     NoVolume { container: String, volume: String },
+    #[error("volume {volume:?} has a file with a resource of container {container:?}, which the pod does not have")]
+    NoContainer { volume: String, container: String },
     #[error("volume {name:?} would be refused by the API server: {error}")]
     Volume { name: String, error: volume::Invalid },
     #[error("the mount of volume {name:?} in container {container} would be refused by the API server: {error}")]
@@ -147,6 +149,7 @@ pub(super) fn check(
             sources::check(container)?;
             ports(container)?;
             resources::check(&format!("container {}", pod::name(container)), container)?;
+            resources::check_claims(pod::spec(merged), container)?;
             privileges(merged, container)?;
             fields::check(pod::spec(merged), container)?;
         }
@@ -213,6 +216,8 @@ fn volumes<'a>(
 ) -> Result<HashSet<&'a str>, Unstartable> {
     let injected: HashSet<&str> = pod::list(pod::spec(template_pod), VOLUMES).iter().map(pod::name).collect();
     let volumes = pod::list(pod::spec(merged), VOLUMES);
+    let lists = [INIT_CONTAINERS, CONTAINERS].into_iter();
+    let containers: HashSet<&str> = lists.flat_map(|which| pod::containers(merged, which)).map(pod::name).collect();
     let mut seen = HashSet::new();
     let by_author =
         |name: &str| pod::list(pod::spec(author), VOLUMES).iter().filter(|v| pod::name(v) == name).count() > 1;
@@ -227,6 +232,12 @@ fn volumes<'a>(
         }
         let error = |error| Unstartable::Volume { name: pod::name(volume).to_owned(), error };
         volume::check(volume).map_err(error)?;
+        if let Some(container) = volume::containers(volume).find(|container| !containers.contains(container)) {
+            return Err(Unstartable::NoContainer {
+                volume: pod::name(volume).to_owned(),
+                container: container.to_owned(),
+            });
+        }
     }
     Ok(volumes.iter().map(pod::name).collect())
 }

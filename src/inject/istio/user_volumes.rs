@@ -74,6 +74,12 @@ pub(super) fn warnings(subject: &Value) -> Vec<String> {
                 .flat_map(|item| item.keys().filter(is_unknown))
                 .map(String::as_str)
                 .collect();
+            // Istio's own expected outputs have such a path.
+            warnings.extend(volume::absolute(&item).map(|path| {
+                format!(
+                    "a file of {name:?} in {what} has the absolute path {path:?}: the API server refuses the pod, unless the path is relative"
+                )
+            }));
             if !unknown.is_empty() {
                 warnings.push(format!(
                     "unknown fields of {name:?} in {what} that the API server drops: {}",

@@ -7,8 +7,11 @@ use serde_json::Value;
 
 use super::{Invalid, is_outside_of_volume};
 use crate::inject::pod;
+use crate::pod::name::is_subdomain;
 
 mod files;
+
+pub(in crate::inject) use files::{absolute, containers};
 
 /// The fields of each source without which the API server refuses a volume.
 const REQUIRED: [(&str, &[&str]); 25] = [
@@ -49,6 +52,11 @@ const PARTITIONED: [&str; 2] = ["awsElasticBlockStore", "gcePersistentDisk"];
 const HOST_PATHS: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 
+/// The maximum length of a driver's name, in bytes.
+const DRIVER: usize = 63;
+/// The modes of access to a claim. The first one excludes the others.
+const ACCESS: [&str; 4] = ["ReadWriteOncePod", "ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"];
+
 /// Checks the source of a volume.
 pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     for (name, fields) in REQUIRED {
@@ -75,8 +83,8 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
         return Err(Invalid::SizeLimit);
     }
     pull_policy(pod::text(&volume["image"], "pullPolicy"))?;
-    let secret = volume["csi"].get("nodePublishSecretRef");
-    require("csi.nodePublishSecretRef", secret, &["name"])?;
+    csi(&volume["csi"])?;
+    iscsi(&volume["iscsi"])?;
     claim(&volume["ephemeral"]["volumeClaimTemplate"])?;
     files::all(volume)
 }
@@ -126,6 +134,72 @@ fn pull_policy(policy: &str) -> Result<(), Invalid> {
     }
 }
 
+/// Checks the driver of a volume and the name of its Secret.
+fn csi(source: &Value) -> Result<(), Invalid> {
+    let secret = source.get("nodePublishSecretRef").filter(|secret| !secret.is_null());
+    require("csi.nodePublishSecretRef", secret, &["name"])?;
+    let driver = pod::text(source, "driver").to_lowercase();
+    let is_driver = driver.is_empty() || (driver.len() <= DRIVER && is_subdomain(&driver));
+    if !is_driver {
+        return Err(Invalid::Object { field: "csi.driver", value: pod::text(source, "driver").to_owned() });
+    }
+    match secret.map(pod::name).filter(|name| !is_subdomain(name)) {
+        Some(name) => Err(Invalid::Object { field: "csi.nodePublishSecretRef.name", value: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Checks a volume of iSCSI (`validateISCSIVolumeSource`).
+fn iscsi(source: &Value) -> Result<(), Invalid> {
+    for (key, field) in [("iqn", "iscsi.iqn"), ("initiatorName", "iscsi.initiatorName")] {
+        let name = pod::text(source, key);
+        if !name.is_empty() && !is_qualified(name) {
+            return Err(Invalid::Iscsi { field, value: name.to_owned() });
+        }
+    }
+    let lun = source.get("lun").and_then(Value::as_i64);
+    if let Some(value) = lun.filter(|lun| !(0..=255).contains(lun)) {
+        return Err(Invalid::Partition { field: "iscsi.lun".to_owned(), value });
+    }
+    let is_on = |key: &str| source.get(key) == Some(&Value::Bool(true));
+    match is_on("chapAuthDiscovery") || is_on("chapAuthSession") {
+        true => require("iscsi", Some(source), &["secretRef"]),
+        false => Ok(()),
+    }
+}
+
+/// Whether a text is a name of iSCSI: `iqn.2001-04.com.example:storage`, or `eui.` or `naa.` with 16 or 32 letters and digits.
+fn is_qualified(name: &str) -> bool {
+    let is_id = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if let Some(id) = name.strip_prefix("eui.") {
+        return is_id(id, 16);
+    }
+    if let Some(id) = name.strip_prefix("naa.") {
+        return is_id(id, 32);
+    }
+    let is_number = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = || {
+        let (date, rest) = name.strip_prefix("iqn.")?.split_once('.')?;
+        let ((year, month), (authority, target)) = (date.split_once('-')?, rest.split_once(':')?);
+        let is_authority = authority.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c));
+        let is_target = !target.contains([',', ';', '*', '&', '$', '|']) && !target.contains(char::is_whitespace);
+        let is_date = is_number(year, 4) && is_number(month, 2);
+        Some(is_date && is_authority && is_target && !authority.is_empty() && !target.is_empty())
+    };
+    parts().unwrap_or(false)
+}
+
+/// Checks the modes of access to a claim.
+fn access_modes(modes: &[Value]) -> Result<(), Invalid> {
+    let field = "ephemeral.volumeClaimTemplate.spec.accessModes";
+    let is_known = |mode: &&Value| mode.as_str().is_some_and(|mode| ACCESS.contains(&mode));
+    let is_alone = |mode: &&Value| *mode != ACCESS[0] || modes.iter().all(|other| other == ACCESS[0]);
+    match modes.iter().find(|mode| !is_known(mode) || !is_alone(mode)) {
+        Some(mode) => Err(Invalid::Access { field, value: mode.to_string() }),
+        None => Ok(()),
+    }
+}
+
 /// Checks the template of a claim.
 fn claim(template: &Value) -> Result<(), Invalid> {
     if template.is_null() {
@@ -135,6 +209,7 @@ fn claim(template: &Value) -> Result<(), Invalid> {
     let spec = template.get("spec").filter(|spec| !spec.is_null());
     require("ephemeral.volumeClaimTemplate", Some(template), &["spec"])?;
     require(place, spec, &["accessModes"])?;
+    access_modes(spec.map(|spec| pod::list(spec, "accessModes")).unwrap_or_default())?;
     let requests = spec.and_then(|spec| spec.get("resources")?.get("requests")).unwrap_or(&Value::Null);
     match requests.get("storage").filter(|storage| !storage.is_null()) {
         Some(_) => Ok(()),

@@ -9,6 +9,7 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     ("handler that nobody answers", "tests/inject/early.rs", "captured"),
     ("port of a variable", "tests/inject/ports.rs", "read"),
+    ("list of one kind", "src/inject/workload.rs", "what_cannot_be_searched_for_workloads_is_refused"),
     ("validation in a pod that the plugin skips", "tests/inject/startable.rs", "skipped"),
     (
         "application that a template deletes",

@@ -17,6 +17,9 @@ use crate::inject::pod::{self, INIT_CONTAINERS};
 /// The argument by which `istio-iptables` checks rules that the plugin has programmed.
 const VALIDATE: &str = "--run-validation";
 
+/// The namespace whose pods the plugin skips by default.
+const EXCLUDED: &str = "kube-system";
+
 /// Checks that an injected pod can start as far as its redirection is concerned: that the plugin accepts all annotations,
 /// `istio-iptables` its command lines, and the agent its log levels, also those that templates make of values, and that the plugin
 /// redirects a pod that validates its redirection.
@@ -59,15 +62,20 @@ fn check_validated(pod: &Value) -> Result<(), Error> {
 }
 
 /// Checks a pod that gets no sidecar: a former injection may have left a container that validates a redirection that
-/// there is not.
+/// there is not. `namespace`: that of the pod.
 ///
 /// # Errors
 /// The pod would never start.
-pub(in crate::inject::istio) fn check_skipped(pod: &Value) -> Result<(), Error> {
+pub(in crate::inject::istio) fn check_skipped(pod: &Value, namespace: &str) -> Result<(), Error> {
     if validation(pod).is_none() {
         return Ok(());
     }
     let reason = match policy::unfit(pod::spec(pod)) {
+        None if namespace == EXCLUDED => Some(format!(
+            "container {} would find no redirection, because the plugin skips the pods of {EXCLUDED}, unless its excludeNamespaces are \
+             others",
+            container::VALIDATION
+        )),
         Some(reason) => Some(format!("container {} would find no redirection: {reason}", container::VALIDATION)),
         None => unvalidated(pod)?,
     };

@@ -1,13 +1,20 @@
 //! The check of the annotation by which Multus knows a pod's networks. Multus refuses a pod whose annotation it cannot read, and calls the
 //! plugin only for a pod whose annotation it can.
 
+use std::net::IpAddr;
+
 use gotemplate::{Budget, Exceeded};
+use ipnet::IpNet;
 use serde_json::{Map, Value};
 
 use crate::contract::annotation;
 use crate::inject::gojson;
 use crate::inject::istio::Error;
 use crate::inject::pod;
+use crate::pod::name::is_part;
+
+/// The size of an interface's name in the kernel, with its end (`IFNAMSIZ`).
+const INTERFACE: usize = 16;
 
 const ALLOWED: &str = "names of networks separated by commas, such as [namespace/]name[@interface], or a JSON list of objects with names: Multus, \
                        which calls the plugin by this annotation, could not read it";
@@ -35,24 +42,96 @@ fn is_readable(networks: &str, budget: &mut Budget) -> Result<bool, Exceeded> {
     Ok(networks.split(',').all(|network| is_name(network.trim())))
 }
 
-/// Whether an element has a name, and no text of another type. Go reads keys in any case.
+/// A member of an element that is no text, with the check of its value.
+type Typed = (&'static str, fn(&Value) -> bool);
+
+/// The members of an element that are texts, and those that are of another type, with its check.
+const TEXTS: [&str; 7] = ["name", "namespace", "mac", "infiniband-guid", "interface", "interfaceRequest", "deviceID"];
+const OTHERS: [Typed; 5] = [
+    ("ips", |ips| all(ips, is_address_or_cidr)),
+    ("default-route", |routes| all(routes, |address| address.is_empty() || is_address(address))),
+    ("cni-args", Value::is_object),
+    ("bandwidth", |bandwidth| is_map(bandwidth, |key, rate| !RATES.contains(&key) || is_integer(rate))),
+    ("portMappings", |ports| {
+        ports.as_array().is_some_and(|ports| ports.iter().all(|port| port.is_null() || is_map(port, is_mapping)))
+    }),
+];
+
+const RATES: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+
+/// Whether an element has a name, and members of their types (`NetworkSelectionElement`). Go reads keys in any case, and null as absence.
 fn is_element(element: &Map<String, Value>) -> bool {
-    let member = |name: &str| element.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    let is_text = |name: &str| member(name).is_none_or(|value| value.is_string() || value.is_null());
-    let has_name = member("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-    has_name && ["namespace", "interface", "mac"].into_iter().all(is_text)
+    let members = |name: &'static str| {
+        let of_name = move |(key, value): &(&String, &Value)| key.eq_ignore_ascii_case(name) && !value.is_null();
+        element.iter().filter(of_name).map(|(_, value)| value)
+    };
+    let last = |name| members(name).next_back().and_then(Value::as_str).unwrap_or_default();
+    let is_hardware = |name| last(name).is_empty() || is_hardware_address(last(name));
+    !last("name").is_empty()
+        && TEXTS.into_iter().all(|name| members(name).all(Value::is_string))
+        && OTHERS.iter().all(|(name, is_valid)| members(name).all(is_valid))
+        && is_hardware("mac")
+        && is_hardware("infiniband-guid")
 }
 
-/// Whether a text is `[namespace/]name[@interface]`.
+/// Whether a value is a list of such texts. Go reads null as an empty one.
+fn all(value: &Value, is_valid: fn(&str) -> bool) -> bool {
+    let text = |item: &Value| if item.is_null() { is_valid("") } else { item.as_str().is_some_and(is_valid) };
+    value.as_array().is_some_and(|items| items.iter().all(text))
+}
+
+/// Whether a value is a map of such members.
+fn is_map(value: &Value, is_valid: fn(&str, &Value) -> bool) -> bool {
+    value.as_object().is_some_and(|members| members.iter().all(|(key, value)| value.is_null() || is_valid(key, value)))
+}
+
+/// Whether a member of a mapping of ports is of its type.
+fn is_mapping(key: &str, value: &Value) -> bool {
+    match key {
+        "hostPort" | "containerPort" => is_integer(value),
+        "protocol" | "hostIP" => value.is_string(),
+        _ => true,
+    }
+}
+
+fn is_integer(value: &Value) -> bool {
+    value.is_i64() || value.is_u64()
+}
+
+fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+}
+
+fn is_address_or_cidr(text: &str) -> bool {
+    if text.contains('/') { text.parse::<IpNet>().is_ok() } else { is_address(text) }
+}
+
+/// Whether Go reads a text as a hardware address (`net.ParseMAC`): 6, 8 or 20 bytes in pairs of digits, or in groups of four between dots.
+fn is_hardware_address(text: &str) -> bool {
+    let separator = text.chars().find(|c| !c.is_ascii_hexdigit());
+    let (digits, lengths) = match separator {
+        Some(':' | '-') => (2, [6, 8, 20]),
+        Some('.') => (4, [3, 4, 10]),
+        _ => return false,
+    };
+    let groups: Vec<&str> = separator.into_iter().flat_map(|separator| text.split(separator)).collect();
+    let is_group = |group: &&str| group.len() == digits && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    lengths.contains(&groups.len()) && groups.iter().all(is_group)
+}
+
+/// Whether a text is `[namespace/]name[@interface]` (`parsePodNetworkObjectName`).
 fn is_name(network: &str) -> bool {
     let (namespace, rest) =
         network.split_once('/').map_or((None, network), |(namespace, rest)| (Some(namespace), rest));
     let (name, interface) = rest.split_once('@').map_or((rest, None), |(name, interface)| (name, Some(interface)));
-    let is_part = |part: &str| {
-        let part = part.trim();
-        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    let is_part = |part: &str| is_part(part.trim(), "-");
+    let is_interface = |interface: &str| {
+        let interface = interface.trim();
+        interface.len() < INTERFACE && !interface.contains([' ', '\t', '\n', '\u{b}', '\u{c}', '\r', '/', '@'])
     };
-    is_part(name) && namespace.is_none_or(is_part) && interface.is_none_or(is_part)
+    is_part(name)
+        && namespace.is_none_or(|namespace| namespace.trim().is_empty() || is_part(namespace))
+        && interface.is_none_or(is_interface)
 }
 
 #[cfg(test)]
@@ -68,10 +147,15 @@ mod tests {
         for networks in [
             "default/istio-cni",
             "a, default/istio-cni",
-            "null, b.c",
+            "null, b-c",
+            "ns/a@, b",
+            "/a",
             "ns/a@eth1,b",
             "[]",
-            r#"[{"name": "a", "ips": ["10.0.0.1/24"]}, {"Name": "b", "namespace": "n"}]"#,
+            r#"[{"name": "a", "ips": ["10.0.0.1/24", "fd00::1"]}, {"Name": "b", "namespace": "n"}]"#,
+            r#"[{"name": "a", "mac": "02:00:00:00:00:01", "default-route": ["10.0.0.1"], "cni-args": {"x": [1]}}]"#,
+            r#"[{"name": "a", "mac": "0200.0000.0001", "infiniband-guid": "02-00-00-00-00-00-00-01", "deviceID": null}]"#,
+            r#"[{"name": "a", "portMappings": [{"hostPort": 80, "protocol": "tcp"}], "bandwidth": {"ingressRate": 1}}]"#,
         ] {
             checked(networks).unwrap();
         }
@@ -82,7 +166,6 @@ mod tests {
             "a b",
             "a/b/c",
             "a@b@c",
-            "/a",
             "[",
             r#"{"name": "a"}"#,
             r#"["a"]"#,
@@ -91,6 +174,24 @@ mod tests {
             r#"[{"name": "a"}, null]"#,
             r#"[{"namespace": "a"}]"#,
             r#"[{"name": 5}]"#,
+            "My_Net",
+            "b.c",
+            "a-",
+            "-a",
+            "ns_/a",
+            "a@i/b",
+            "a@sixteen-bytes-it",
+            r#"[{"name": "a", "ips": "10.0.0.1/24"}]"#,
+            r#"[{"name": "a", "ips": ["10.0.0"]}]"#,
+            r#"[{"name": "a", "ips": ["10.0.0.1/33"]}]"#,
+            r#"[{"name": "a", "default-route": "x"}]"#,
+            r#"[{"name": "a", "default-route": ["x"]}]"#,
+            r#"[{"name": "a", "cni-args": "x"}]"#,
+            r#"[{"name": "a", "mac": "02:00"}]"#,
+            r#"[{"name": "a", "infiniband-guid": "x"}]"#,
+            r#"[{"name": "a", "portMappings": [{"hostPort": "80"}]}]"#,
+            r#"[{"name": "a", "bandwidth": {"ingressRate": "1M"}}]"#,
+            r#"[{"name": "a", "interfaceRequest": 1}]"#,
             r#""a""#,
         ] {
             let error = checked(networks).unwrap_err().to_string();

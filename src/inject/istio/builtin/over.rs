@@ -12,6 +12,20 @@ use crate::inject::pod;
 /// the templates could not be rendered without them.
 const OPTIONAL: [&str; 3] = ["resources", "seccompProfile", "startupProbe"];
 
+/// The values that are parts of istiod's name, which YAML may read as numbers.
+const NAMES: [&str; 2] = ["/revision", "/global/istioNamespace"];
+
+/// Returns values in which the parts of istiod's name are texts.
+pub(super) fn with_names(values: Values) -> Values {
+    let mut raw = values.raw;
+    for pointer in NAMES {
+        if let Some(name) = raw.pointer_mut(pointer).filter(|name| name.is_number() || name.is_boolean()) {
+            *name = name.to_string().into();
+        }
+    }
+    Values::new(raw)
+}
+
 /// Returns the built-in values with those of a file, as Helm lays them over values of a chart.
 pub(super) fn over(values: Values, built_in: Values) -> Values {
     let (mut raw, mut built_in) = (values.raw, built_in.raw);

@@ -141,7 +141,7 @@ impl Copy<'_, '_> {
         }
         Ok(match (self.treatments.next().copied().unwrap_or(Treatment::Replaced), json(text)) {
             (Treatment::Kept, _) => text.to_owned(),
-            (Treatment::Spaced, Some(json)) => format!(" {json} "),
+            (Treatment::Spaced, Some(json)) => spaced(text, &json),
             (Treatment::Members, Some(mut json)) => {
                 replace_in(&mut json, self.letter);
                 json.to_string()
@@ -149,6 +149,12 @@ impl Copy<'_, '_> {
             (Treatment::Replaced | Treatment::Spaced | Treatment::Members, _) => replaced(text, self.letter),
         })
     }
+}
+
+/// Returns JSON with other white space than in `text`, within and at both ends.
+fn spaced(text: &str, json: &Value) -> String {
+    let spaced = format!(" {json} ");
+    if spaced == text { format!(" {spaced} ") } else { spaced }
 }
 
 /// Returns a text that is a map or a list in JSON.

@@ -1,9 +1,10 @@
 //! The amounts of resources that the API server allows for an injected container.
 
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 use gocompat::quantity;
-use podfacts::name::is_key;
+use podfacts::name::{is_dns_label, is_key};
 use serde_json::{Map, Value};
 
 use super::{Unstartable, fields};
@@ -26,6 +27,31 @@ pub(super) fn check(place: &str, container: &Value) -> Result<(), Unstartable> {
     let is_alone = has(|name| name.starts_with(HUGE_PAGES)) && !has(|name| matches!(name, "cpu" | "memory"));
     fields::require(place, "resources", Some(resources), |_| !is_alone, "with cpu or memory beside huge pages")?;
     requests.iter().try_for_each(|(resource, request)| check_request(pod::name(container), resource, request, limits))
+}
+
+/// Checks the claims of devices of one container: each is one of the pod's, and claimed once, as a whole or by its requests
+/// (`validateResourceClaimNames`).
+pub(super) fn check_claims(spec: &Value, container: &Value) -> Result<(), Unstartable> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let place = format!("container {}", pod::name(container));
+    let of_pod: HashSet<&str> = pod::list(spec, "resourceClaims").iter().map(pod::name).collect();
+    // The names that are claimed as a whole, and those of which requests are.
+    let (mut whole, mut requests) = (HashSet::new(), HashMap::<&str, HashSet<&str>>::new());
+    for claim in pod::list(resources, "claims") {
+        let (name, request) = (pod::name(claim), pod::text(claim, "request"));
+        let is_of_pod = of_pod.contains(name);
+        let allowed = "one of the names in the pod's resourceClaims";
+        fields::demand(&place, "resources.claims", &name.into(), |_| !name.is_empty() && is_of_pod, allowed)?;
+        let is_request = |_: &Value| request.is_empty() || is_dns_label(request);
+        fields::demand(&place, "resources.claims.request", &request.into(), is_request, "a DNS label")?;
+        let is_new = match request {
+            _ if whole.contains(name) => false,
+            "" => whole.insert(name) && !requests.contains_key(name),
+            request => requests.entry(name).or_default().insert(request),
+        };
+        fields::demand(&place, "resources.claims", &name.into(), |_| is_new, "claimed once")?;
+    }
+    Ok(())
 }
 
 fn check_amount((place, list): (&str, &str), resource: &str, amount: &Value) -> Result<(), Unstartable> {

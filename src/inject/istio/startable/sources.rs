@@ -22,8 +22,6 @@ const FIELDS: [&str; 10] = [
     "status.podIP",
     "status.podIPs",
 ];
-/// The resources of a container that a variable may have, beside huge pages.
-const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// The units of an amount in bytes.
 const UNITS: [&str; 14] = ["0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 /// The units of an amount of processors.
@@ -65,7 +63,11 @@ fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
             check("fieldPath", is_field, "a field of the pod such as metadata.name or metadata.labels['app']")
         }
         "resourceFieldRef" => {
-            check("resource", is_resource, "limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE")?;
+            check(
+                "resource",
+                volume::is_resource,
+                "limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE",
+            )?;
             let units = if pod::text(source, "resource").ends_with(".cpu") { &SHARES[..] } else { &UNITS };
             let is_unit = |divisor: &Value| {
                 let canonical = quantity::canonical(&quantity::text(divisor));
@@ -89,11 +91,6 @@ fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
 /// Whether a variable may have this field of the pod.
 fn is_field(path: &str) -> bool {
     FIELDS.contains(&path) || volume::is_member(path)
-}
-
-fn is_resource(resource: &str) -> bool {
-    let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
-    name.is_some_and(|name| RESOURCES.contains(&name) || name.starts_with("hugepages-"))
 }
 
 /// Checks a ConfigMap or a Secret of which each key is a variable.

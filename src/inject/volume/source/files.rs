@@ -1,7 +1,7 @@
 //! The conditions of the API server on volumes of files: Secrets, ConfigMaps, fields of the pod, and projections of them.
 
 use super::{HashSet, Invalid, Value, is_outside_of_volume, one_of, pod, require};
-use crate::inject::volume::is_member;
+use crate::inject::volume::{is_member, is_resource};
 
 /// The sources of files with modes, also within `projected`.
 const FILES: [&str; 3] = ["secret", "configMap", "downwardAPI"];
@@ -37,6 +37,23 @@ pub(super) fn all(volume: &Value) -> Result<(), Invalid> {
             None => Ok(()),
         }
     })
+}
+
+/// Returns the items of a volume's files.
+fn items(volume: &Value) -> impl Iterator<Item = &Value> {
+    let sources = std::iter::once(volume).chain(pod::list(&volume["projected"], "sources"));
+    sources.flat_map(|source| FILES.into_iter().flat_map(|kind| pod::list(&source[kind], "items")))
+}
+
+/// Returns the names of the containers of whose resources a volume has files.
+pub(in crate::inject) fn containers(volume: &Value) -> impl Iterator<Item = &str> {
+    let names = items(volume).map(|item| pod::text(&item["resourceFieldRef"], "containerName"));
+    names.filter(|name| !name.is_empty())
+}
+
+/// Returns the absolute paths of a volume's files, which the API server refuses.
+pub(in crate::inject) fn absolute(volume: &Value) -> impl Iterator<Item = &str> {
+    items(volume).map(|item| pod::text(item, "path")).filter(|path| path.starts_with('/'))
 }
 
 /// Checks a source of a projection.
@@ -120,12 +137,16 @@ fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
             field(&place_of_item, &item["fieldRef"])?;
             let resource = item.get("resourceFieldRef");
             require(&format!("{place_of_item}.resourceFieldRef"), resource, &["containerName", "resource"])?;
+            let resource = pod::text(&item["resourceFieldRef"], "resource");
+            if !resource.is_empty() && !is_resource(resource) {
+                return Err(Invalid::Resource { place: place_of_item, resource: resource.to_owned() });
+            }
         } else {
             require(&place_of_item, Some(item), &["key"])?;
         }
         require(&place_of_item, Some(item), &["path"])?;
         let path = pod::text(item, "path");
-        // Istio's own expected outputs have an absolute path.
+        // Istio's own expected outputs have an absolute path, which a warning names.
         if path.starts_with("..") || path.split('/').any(|part| part == "..") {
             return Err(Invalid::ItemPath(place.to_owned()));
         }

@@ -128,6 +128,23 @@ mod tests {
         );
     }
 
+    #[test]
+    fn blanks_before_a_separator_and_breaks_behind_the_last_one_of_a_block_stay() {
+        // Go's reader drops both.
+        for (text, value) in [
+            ("a: 'x  \u{2028}y'\n", json!({"a": "x  \u{2028}y"})),
+            ("a: |\n  x\u{2028}\n  b: c\n", json!({"a": "x\u{2028}\nb: c\n"})),
+        ] {
+            assert_eq!(yaml::value(text).unwrap(), value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_inside_a_document_is_refused() {
+        let error = yaml::value("a: \u{feff}b\n").unwrap_err().to_string();
+        assert!(error.contains("BOM"), "{error}");
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read(texts in proptest::collection::vec("[ab][ab :'\n\u{2028}\u{2029}\u{e000}]{0,12}", 1..4)) {

@@ -9,6 +9,16 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     ("handler that nobody answers", "tests/inject/early.rs", "captured"),
     ("port of a variable", "tests/inject/ports.rs", "read"),
+    (
+        "separators of lines in YAML",
+        "src/inject/yaml/separators.rs",
+        "blanks_before_a_separator_and_breaks_behind_the_last_one_of_a_block_stay",
+    ),
+    (
+        "byte order mark in a document",
+        "src/inject/yaml/separators.rs",
+        "a_byte_order_mark_inside_a_document_is_refused",
+    ),
     ("list of one kind", "src/inject/workload.rs", "what_cannot_be_searched_for_workloads_is_refused"),
     ("validation in a pod that the plugin skips", "tests/inject/startable.rs", "skipped"),
     (

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use gocompat::quantity;
+use podfacts::name::is_subdomain;
 use serde_json::Value;
 
 use super::{Invalid, is_outside_of_volume};
 use crate::inject::pod;
-use crate::pod::name::is_subdomain;
 
 mod files;
 

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use gotemplate::{Budget, Exceeded};
 use ipnet::IpNet;
+use podfacts::name::is_part;
 use serde_json::{Map, Value};
 
 use crate::contract::annotation;
 use crate::inject::gojson;
 use crate::inject::istio::Error;
 use crate::inject::pod;
-use crate::pod::name::is_part;
 
 /// The size of an interface's name in the kernel, with its end (`IFNAMSIZ`).
 const INTERFACE: usize = 16;

@@ -82,20 +82,8 @@ const LABELS: [&str; 19] = [
     "topology.istio.io/subzone",
 ];
 
-/// The annotations with one of [`PREFIXES`] that this program reads itself, in the injector or in the plugin.
-const READ: [&str; 20] = [
-    annotation::REROUTE_VIRTUAL_INTERFACES,
-    annotation::STATUS,
-    annotation::INJECT,
-    annotation::INTERCEPTION_MODE,
-    annotation::INCLUDE_OUTBOUND_CIDRS,
-    annotation::EXCLUDE_OUTBOUND_CIDRS,
-    annotation::INCLUDE_INBOUND_PORTS,
-    annotation::EXCLUDE_INBOUND_PORTS,
-    annotation::INCLUDE_OUTBOUND_PORTS,
-    annotation::EXCLUDE_OUTBOUND_PORTS,
-    annotation::EXCLUDE_INTERFACES,
-    annotation::KUBEVIRT_INTERFACES,
+/// The annotations with one of [`PREFIXES`] that the injector reads itself.
+const OF_INJECTOR: [&str; 8] = [
     annotation::TEMPLATES,
     annotation::PROXY_CONFIG,
     annotation::OVERRIDES,
@@ -105,6 +93,16 @@ const READ: [&str; 20] = [
     annotation::SCRAPE_TARGETS,
     annotation::SECURE_METRICS_PORT,
 ];
+
+/// Returns the annotations that this program reads itself, in the plugin or in the injector.
+fn read<'n>() -> impl Iterator<Item = &'n str> {
+    podfacts::ANNOTATIONS.into_iter().chain(OF_INJECTOR)
+}
+
+/// Whether this program reads an annotation itself.
+fn is_read(name: &str) -> bool {
+    read().any(|known| known == name)
+}
 
 /// Annotations that the agent in the pod reads from a volume.
 const OF_AGENT: [&str; 9] = [
@@ -223,7 +221,7 @@ pub(super) fn warnings<'n>(
     let reads: Vec<&Reads> = templates.filter_map(|name| reads.get(name)).collect();
     let annotations = pod::map(pod::metadata(pod), "annotations");
     let unused = meant::of_istio(annotations.keys().map(String::as_str)).filter(|name| {
-        !READ.contains(name)
+        !is_read(name)
             && !OF_ISTIO.contains(name)
             && !misplaced::is_label(name)
             && !prometheus::is_secure_port(name)
@@ -233,7 +231,7 @@ pub(super) fn warnings<'n>(
     warnings.extend(not_boolean(pod));
     warnings.extend(misplaced::warnings(&reads, pod));
     let in_templates = || reads.iter().flat_map(|reads| reads.annotations());
-    let known = || READ.into_iter().chain(OF_ISTIO).chain(in_templates());
+    let known = || read().chain(OF_ISTIO).chain(in_templates());
     warnings.extend(listed(&meant::with_meant(unused, known), "annotations that no template for this pod uses"));
     let labels = meant::of_istio(pod::map(pod::metadata(pod), "labels").keys().map(String::as_str));
     let unknown = labels.filter(|name| {

@@ -8,19 +8,6 @@ use crate::inject::istio::prometheus::{PORT, SCRAPING};
 use crate::inject::istio::proxy::{self, Program};
 use crate::inject::pod;
 
-/// The annotations of the redirection, beside the interception mode.
-const OF_TRAFFIC: [&str; 9] = [
-    annotation::INCLUDE_OUTBOUND_CIDRS,
-    annotation::EXCLUDE_OUTBOUND_CIDRS,
-    annotation::INCLUDE_INBOUND_PORTS,
-    annotation::EXCLUDE_INBOUND_PORTS,
-    annotation::INCLUDE_OUTBOUND_PORTS,
-    annotation::EXCLUDE_OUTBOUND_PORTS,
-    annotation::EXCLUDE_INTERFACES,
-    annotation::KUBEVIRT_INTERFACES,
-    annotation::REROUTE_VIRTUAL_INTERFACES,
-];
-
 /// The annotations of an application's metrics.
 const OF_METRICS: [&str; 3] = [annotation::SCRAPE_TARGETS, PORT, "prometheus.io/path"];
 
@@ -61,8 +48,10 @@ fn of_traffic((author, injected): (&Value, &Value), configured: &str) -> Vec<&'s
     if has_sidecar && mode != "NONE" {
         return Vec::new();
     }
-    let of_mode = (!has_sidecar).then_some(annotation::INTERCEPTION_MODE).into_iter();
-    of_mode.chain(OF_TRAFFIC).filter(|name| pod::annotation(author, name).is_some()).collect()
+    let of_injection = [annotation::STATUS, annotation::INJECT];
+    let of_traffic = podfacts::ANNOTATIONS.into_iter().filter(|name| !of_injection.contains(name));
+    let of_traffic = of_traffic.filter(|name| !has_sidecar || *name != annotation::INTERCEPTION_MODE);
+    of_traffic.filter(|name| pod::annotation(author, name).is_some()).collect()
 }
 
 #[cfg(test)]

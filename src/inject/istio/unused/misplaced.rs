@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{LABELS, OF_ISTIO, READ, Reads, listed};
+use super::{LABELS, OF_ISTIO, Reads, is_read, listed};
 use crate::contract::annotation;
 use crate::inject::pod;
 
@@ -13,7 +13,7 @@ pub(super) fn is_annotation(name: &str) -> bool {
 
 /// Whether Istio reads this name as a label only.
 pub(super) fn is_label(name: &str) -> bool {
-    LABELS.contains(&name) && !OF_ISTIO.contains(&name) && !READ.contains(&name)
+    LABELS.contains(&name) && !OF_ISTIO.contains(&name) && !is_read(name)
 }
 
 /// Returns the warnings about a pod with templates that read this.

@@ -168,7 +168,7 @@ fn the_built_in_configuration_uses_all_documented_annotations() {
     let reads = &injector.config().settings.reads;
     let known = annotation::ALL.iter().map(|(name, _)| *name);
     let is_istios = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    for name in known.filter(|name| is_istios(name) && !READ.contains(name) && *name != annotation::NETWORK) {
+    for name in known.filter(|name| is_istios(name) && !is_read(name) && *name != annotation::NETWORK) {
         assert!(name == annotation::IMAGE_TYPE || reads["sidecar"].has_annotation(name), "{name}");
     }
     assert!(reads.values().all(|reads| !reads.all_annotations));

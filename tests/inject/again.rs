@@ -18,7 +18,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use test_support::tier;
 
-use self::others::BOTH;
+use self::others::{BOTH, By};
 use self::settings::{CHOICES, Declined, Injection};
 use super::equal::same;
 use super::property;
@@ -31,7 +31,8 @@ type Check = fn() -> Result<(), Failed>;
 type PairsCheck = fn(&Path) -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
+        ("a probe keeps its port where containers have ports of one name", ports_of_one_name),
         ("a native sidecar, and then none", no_longer_native),
         ("the author's sidecar keeps its list and its restart policy", restart_policy),
         ("what others added to the sidecar stays with the same settings", additions),
@@ -251,6 +252,30 @@ fn restart_policy() -> Result<(), Failed> {
                         Failed::from(format!("{by:?}, {}, {}: {spec}: {message}", first.name, second.name))
                     })?;
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names of ports are unique within a container only. The record of a review has the port as its author wrote it; without it, the
+/// number of a named port becomes the name.
+fn ports_of_one_name() -> Result<(), Failed> {
+    let (first, second) = (built_in(true)?, built_in(false)?);
+    let http = |port: u16| json!([{"name": "http", "containerPort": port}]);
+    for (port, restored) in [(json!(8080), json!(8080)), (json!(9000), json!("http")), (json!("http"), json!("http"))] {
+        let app = json!({"name": "app", "image": "i", "ports": http(8080)});
+        let other =
+            json!({"name": "b", "image": "i", "ports": http(9000), "livenessProbe": {"httpGet": {"port": port}}});
+        let pod = |other: Value| json!({"metadata": {}, "spec": {"containers": [app, other]}});
+        for by in BOTH {
+            let mut named = other.clone();
+            if matches!(by, By::KubeInject) {
+                named["livenessProbe"]["httpGet"]["port"] = restored.clone();
+            }
+            for next in [&first, &second] {
+                let twice = by.inject(next, &by.inject(&first, &pod(other.clone()))?)?;
+                same(&by.inject(next, &pod(named.clone()))?, &twice)?;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The original probes and lifecycle hooks, from the sidecar's record of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
@@ -10,14 +10,20 @@ use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Puts the recorded originals back in place of the requests to the agent that stand for them, whose path is the record's
 /// key even if the container has another name now. A probe that is no such request was written after the injection and
-/// stays. `ports`: the ports of the containers at the injection, by which a recorded number gets its name back.
+/// stays. `ports`: the ports of all containers at the injection, one container after another, by which a recorded number gets its
+/// name back.
 pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, Value>, ports: &[Value]) {
     if recorded.is_empty() {
         return;
     }
-    for which in [INIT_CONTAINERS, CONTAINERS] {
+    let mut former = former(pod, ports).into_iter();
+    for which in [CONTAINERS, INIT_CONTAINERS] {
         for container in pod::containers_mut(pod, which) {
-            let present = pod::list(container, "ports").to_vec();
+            let own = match which {
+                CONTAINERS => former.next().unwrap_or_default(),
+                // The list of the injection has no ports of init containers.
+                _ => pod::list(container, "ports").to_vec(),
+            };
             for handler in &HANDLERS {
                 let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { continue };
                 let path = probe.get("httpGet").map(|action| pod::text(action, "path")).unwrap_or_default();
@@ -27,7 +33,7 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
                     probe.shift_remove("httpGet");
                     let mut action = original.get(*kind).cloned().unwrap_or_default();
                     pod::strip_nulls(&mut action);
-                    if let (false, Some(name)) = (*kind == "grpc", name_of(&action, &present, ports)) {
+                    if let (false, Some(name)) = (*kind == "grpc", name_of(&action, &own)) {
                         action["port"] = name.into();
                     }
                     probe.insert((*kind).to_owned(), action);
@@ -37,20 +43,37 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
     }
 }
 
-/// Returns the name that the port of an action had at the injection, if the container has a port of this name. A port
-/// that no list of the injection names has its present number.
-fn name_of(action: &Value, present: &[Value], ports: &[Value]) -> Option<String> {
-    let number = action.get("port").filter(|port| port.is_u64());
-    let is_it = |port: &&Value| {
-        let name = pod::name(port);
-        let mut former = ports.iter().filter(|port| pod::name(port) == name).peekable();
-        !name.is_empty()
-            && match former.peek() {
-                Some(_) => former.any(|former| former.get("containerPort") == number),
-                None => port.get("containerPort") == number,
-            }
+/// Returns the ports that each container had at the injection, of those that it has now. Names are unique within a container only,
+/// and the list of the injection does not tell the containers.
+///
+/// A port that is in the list is as it was. Another one has changed its number since: it is the one at its place if the list has the
+/// present names in the present order, or the only one of its name. One that the list does not name has its present number, and one
+/// that may be several of the list is left out.
+fn former(pod: &Value, ports: &[Value]) -> Vec<Vec<Value>> {
+    let key = |port: &Value| (pod::name(port).to_owned(), port.get("containerPort").and_then(Value::as_u64));
+    let known: HashSet<_> = ports.iter().map(key).collect();
+    let mut by_name: HashMap<&str, Vec<&Value>> = HashMap::new();
+    ports.iter().for_each(|port| by_name.entry(pod::name(port)).or_default().push(port));
+    let lists = || pod::containers(pod, CONTAINERS).iter().map(|container| pod::list(container, "ports"));
+    let is_aligned = lists().flatten().map(pod::name).eq(ports.iter().map(pod::name));
+    let mut at = 0;
+    let mut of_port = |present: &Value| {
+        let place = ports.get(at).filter(|_| is_aligned);
+        at += 1;
+        match (known.contains(&key(present)), place, by_name.get(pod::name(present)).map(Vec::as_slice)) {
+            (true, ..) | (_, _, None) => Some(present.clone()),
+            (_, Some(former), _) | (_, _, Some(&[former])) => Some(former.clone()),
+            _ => None,
+        }
     };
-    number.and_then(|_| present.iter().find(is_it)).map(|port| pod::name(port).to_owned())
+    lists().map(|list| list.iter().filter_map(&mut of_port).collect()).collect()
+}
+
+/// Returns the name that the port of an action had at the injection, among the ports that its container had then.
+fn name_of(action: &Value, own: &[Value]) -> Option<String> {
+    let number = action.get("port").filter(|port| port.is_u64())?;
+    let is_it = |port: &&Value| !pod::name(port).is_empty() && port.get("containerPort") == Some(number);
+    own.iter().find(is_it).map(|port| pod::name(port).to_owned())
 }
 
 /// Puts the probes of a pod before a former injection with the same settings back, and drops the record of them.
@@ -93,4 +116,46 @@ pub(in crate::inject::istio) fn rewritten_port(container: &Value) -> Option<u64>
         let is_rewritten = pod::text(action, "path").starts_with(&format!("/{}/", handler.path.0));
         action.get("port").filter(|_| is_rewritten)?.as_u64()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the port that the liveness probe of the container `b` is for after the restoration, if the record has this number.
+    fn restored(list: &str, ports: [Value; 2], recorded: u16) -> Value {
+        let [a, b] = ports;
+        let probe = json!({"httpGet": {"path": "/app-health/b/livez", "port": 15020}});
+        let b = json!({"name": "b", "ports": b, "livenessProbe": probe});
+        let mut pod = json!({"spec": {"containers": [{"name": "a", "ports": a}]}});
+        pod["spec"][list] =
+            pod["spec"].get(list).and_then(Value::as_array).into_iter().flatten().cloned().chain([b]).collect();
+        let record = json!({"/app-health/b/livez": {"httpGet": {"path": "/x", "port": recorded}}});
+        let former = [json!({"name": "http", "containerPort": 8080}), json!({"name": "http", "containerPort": 9000})];
+        let former = if list == CONTAINERS { &former[..] } else { &former[..1] };
+        restore(&mut pod, record.as_object().unwrap(), former);
+        let containers = pod["spec"][list].as_array().unwrap();
+        containers.last().unwrap()["livenessProbe"]["httpGet"]["port"].clone()
+    }
+
+    #[test]
+    fn a_port_gets_the_name_back_that_it_had_in_its_own_container() {
+        let http = |port: u16| json!([{"name": "http", "containerPort": port}]);
+        let more = json!([{"name": "more", "containerPort": 1}, {"name": "http", "containerPort": 8080}]);
+        for (list, ports, recorded, expected) in [
+            (CONTAINERS, [http(8080), http(9000)], 8080, json!(8080)),
+            (CONTAINERS, [http(8080), http(9000)], 9000, json!("http")),
+            (CONTAINERS, [http(8080), http(9001)], 9000, json!("http")),
+            (CONTAINERS, [http(8080), http(9001)], 8080, json!(8080)),
+            (CONTAINERS, [more.clone(), http(9000)], 8080, json!(8080)),
+            (CONTAINERS, [more.clone(), http(9000)], 9000, json!("http")),
+            (CONTAINERS, [more, http(9001)], 9000, json!(9000)),
+            (INIT_CONTAINERS, [http(8080), http(9000)], 8080, json!(8080)),
+            (INIT_CONTAINERS, [http(8080), http(9000)], 9000, json!("http")),
+        ] {
+            assert_eq!(restored(list, ports.clone(), recorded), expected, "{list} {ports:?} {recorded}");
+        }
+    }
 }

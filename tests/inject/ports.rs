@@ -50,7 +50,10 @@ fn taken() -> Result<(), Failed> {
         (json!({"ENVOY_STATUS_PORT": "15008", "ISTIO_META_ENABLE_HBONE": "true"}), "ENVOY_STATUS_PORT", "15008"),
         (json!({"ENVOY_PROMETHEUS_PORT": "15006"}), "ENVOY_PROMETHEUS_PORT", "15006"),
         (json!({"ENVOY_PROMETHEUS_PORT": "15021"}), "ENVOY_PROMETHEUS_PORT", "15021"),
-        (json!({"ENVOY_PROMETHEUS_PORT": "15000"}), "15000", "15000"),
+        (json!({"ENVOY_STATUS_PORT": "15000"}), "ENVOY_STATUS_PORT", "15000"),
+        (json!({"ENVOY_STATUS_PORT": "15020"}), "ENVOY_STATUS_PORT", "15020"),
+        (json!({"ENVOY_PROMETHEUS_PORT": "15000"}), "ENVOY_PROMETHEUS_PORT", "15000"),
+        (json!({"ENVOY_PROMETHEUS_PORT": "15020"}), "ENVOY_PROMETHEUS_PORT", "15020"),
     ] {
         let reason =
             review(json!({}), &with(&variables), false)?.err().ok_or_else(|| format!("{variables} is admitted"))?;

@@ -18,8 +18,10 @@ pub(super) struct Listener {
     pub(super) port: u16,
     /// The name of the port.
     pub(super) what: &'static str,
-    /// The field or the variable that sets the port.
+    /// The annotation, the field or the variable that moves the port from its default.
     pub(super) source: &'static str,
+    /// The port where nothing moves it.
+    pub(super) default: u16,
     /// The purpose of the port, as a relative clause.
     pub(super) purpose: &'static str,
 }
@@ -99,50 +101,86 @@ pub(super) fn readiness_port(sidecar: &Value) -> u16 {
     variable_port(sidecar, READINESS, port::READINESS)
 }
 
+/// Whether the proxy accepts redirected traffic. The annotation takes precedence over the proxy configuration, which the proxy of a pod
+/// without the annotation follows.
+fn accepts_redirected(pod: &Value, proxy_config: &Value) -> bool {
+    let mode = pod::annotation(pod, annotation::INTERCEPTION_MODE);
+    has_sidecar(pod) && mode.unwrap_or_else(|| pod::text(proxy_config, "interceptionMode")) != "NONE"
+}
+
 /// Returns the ports on which the proxy and its agent listen, beside the agent's status port; none if the pod's sidecar is not
 /// Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of the pod's proxy.
 pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<Listener> {
     let Some(sidecar) = pod::sidecar(pod) else { return Vec::new() };
     let Program::Proxy(role) = Program::of(sidecar) else { return Vec::new() };
-    let listener = |port, what, source, purpose| Listener { port, what, source, purpose };
-    let admin = number(proxy_config, "proxyAdminPort", port::ADMIN);
-    let metrics = variable_port(sidecar, PROMETHEUS, port::PROMETHEUS);
-    let mut ports = vec![
-        listener(
-            admin,
-            "administration port of the proxy",
-            "proxyAdminPort of the proxy configuration",
-            "on which the proxy serves its administration",
-        ),
-        listener(metrics, "metrics port of the proxy", PROMETHEUS, "on which the proxy serves Prometheus"),
-        listener(
-            readiness_port(sidecar),
-            "readiness port of the proxy",
-            READINESS,
-            "on which the proxy serves its readiness",
-        ),
-    ];
-    let dns = dns_port(sidecar, role);
-    ports.extend(
-        dns.map(|port| listener(port, "DNS port of the agent", "DNS_PROXY_ADDR", "on which the agent serves DNS")),
-    );
+    let mut ports = always_open(sidecar, proxy_config);
+    ports.extend(dns_port(sidecar, role).map(|port| Listener {
+        port,
+        what: "DNS port of the agent",
+        source: "DNS_PROXY_ADDR",
+        default: port::DNS,
+        purpose: "on which the agent serves DNS",
+    }));
     if role == "sidecar" && is_on(sidecar, "ISTIO_META_ENABLE_HBONE", false) {
-        ports.push(listener(
-            port::TUNNEL,
-            "port for HBONE",
-            "ISTIO_META_ENABLE_HBONE",
-            "on which the proxy accepts HBONE",
-        ));
+        ports.push(Listener {
+            port: port::TUNNEL,
+            what: "port for HBONE",
+            source: "ISTIO_META_ENABLE_HBONE",
+            default: port::TUNNEL,
+            purpose: "on which the proxy accepts HBONE",
+        });
     }
-    if is_redirected(pod) && pod::text(proxy_config, "interceptionMode") != "NONE" {
-        let outbound = number(mesh, "proxyListenPort", port::OUTBOUND);
-        let inbound = number(mesh, "proxyInboundListenPort", port::INBOUND);
-        let (of_outbound, of_inbound) =
-            ("to which outbound traffic is redirected", "to which inbound traffic is redirected");
-        ports.push(listener(outbound, "outbound port of the proxy", "proxyListenPort of the mesh", of_outbound));
-        ports.push(listener(inbound, "inbound port of the proxy", "proxyInboundListenPort of the mesh", of_inbound));
+    if accepts_redirected(pod, proxy_config) {
+        ports.extend(of_redirected(mesh));
     }
     ports
+}
+
+/// Returns the ports on which each proxy listens.
+fn always_open(sidecar: &Value, proxy_config: &Value) -> Vec<Listener> {
+    vec![
+        Listener {
+            port: number(proxy_config, "proxyAdminPort", port::ADMIN),
+            what: "administration port of the proxy",
+            source: "proxyAdminPort of the proxy configuration",
+            default: port::ADMIN,
+            purpose: "on which the proxy serves its administration",
+        },
+        Listener {
+            port: variable_port(sidecar, PROMETHEUS, port::PROMETHEUS),
+            what: "metrics port of the proxy",
+            source: PROMETHEUS,
+            default: port::PROMETHEUS,
+            purpose: "on which the proxy serves Prometheus",
+        },
+        Listener {
+            port: readiness_port(sidecar),
+            what: "readiness port of the proxy",
+            source: READINESS,
+            default: port::READINESS,
+            purpose: "on which the proxy serves its readiness",
+        },
+    ]
+}
+
+/// Returns the ports to which traffic is redirected.
+fn of_redirected(mesh: &Value) -> [Listener; 2] {
+    [
+        Listener {
+            port: number(mesh, "proxyListenPort", port::OUTBOUND),
+            what: "outbound port of the proxy",
+            source: "proxyListenPort of the mesh",
+            default: port::OUTBOUND,
+            purpose: "to which outbound traffic is redirected",
+        },
+        Listener {
+            port: number(mesh, "proxyInboundListenPort", port::INBOUND),
+            what: "inbound port of the proxy",
+            source: "proxyInboundListenPort of the mesh",
+            default: port::INBOUND,
+            purpose: "to which inbound traffic is redirected",
+        },
+    ]
 }
 
 /// Returns the port in a field of a configuration, or its default.

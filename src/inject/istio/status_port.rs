@@ -19,7 +19,7 @@ pub enum Invalid {
     Taken {
         what: &'static str,
         port: u16,
-        /// The annotation, the field or the variable that sets the port.
+        /// The annotation, the field or the variable that moves the port from its default.
         source_name: &'static str,
         purpose: &'static str,
     },
@@ -41,13 +41,9 @@ pub(super) fn check(author: &Value, merged: &Value, configs: (&Value, &Value)) -
     variables(merged)?;
     let (port, source) = status_port(author, configs.1);
     let purpose = "on which the agent serves status and metrics";
-    ports.insert(0, Listener { port, what: STATUS, source, purpose });
-    // What sets a port of its own is named before what has its default.
-    let of_variable = |listener: &&Listener| proxy::VARIABLES.iter().any(|(name, _)| *name == listener.source);
-    let is_default = |listener: &&Listener| proxy::VARIABLES.contains(&(listener.source, listener.port));
-    let moved = ports.iter().filter(|listener| of_variable(listener) && !is_default(listener));
-    let order = ports.iter().take(2).chain(moved).chain(&ports);
-    for own in order.filter(|own| own.port != 0) {
+    ports.insert(0, Listener { port, what: STATUS, source, default: port::STATUS, purpose });
+    // All defaults differ, so one of two equal ports has been moved: the message names what has done so.
+    for own in ports.iter().filter(|own| own.port != 0 && own.port != own.default) {
         let is_other = |other: &&Listener| other.port == own.port && other.what != own.what;
         if let Some(Listener { purpose, .. }) = ports.iter().find(is_other) {
             let Listener { what, port, source: source_name, .. } = *own;
@@ -166,11 +162,17 @@ mod tests {
     use serde_json::json;
 
     use crate::contract::annotation;
-    use crate::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings, Values};
+    use crate::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Mesh, Request, Settings, Values};
 
     /// Returns the reason against a pod with these annotations.
     fn refusal(annotations: &serde_json::Value) -> Option<String> {
-        let injector = Injector::new(BuiltIn::default().config().unwrap());
+        refusal_in("{}", annotations)
+    }
+
+    /// Returns the reason against a pod with these annotations in this mesh.
+    fn refusal_in(mesh: &str, annotations: &serde_json::Value) -> Option<String> {
+        let mesh = Mesh::parse(mesh).unwrap();
+        let injector = Injector::new(Config { mesh, ..BuiltIn::default().config().unwrap() });
         let pod =
             json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a", "image": "i"}]}});
         injector.review(&Request::new(&pod, "shop")).err().map(|error| error.to_string())
@@ -215,7 +217,8 @@ mod tests {
         }
         let dns = "{proxyAdminPort: 15053, proxyMetadata: {ISTIO_META_DNS_CAPTURE: 'true'}}";
         assert!(refused(dns, "sidecar").contains("serves DNS"));
-        assert!(refused("proxyAdminPort: 15020", "sidecar").contains("status port of the agent is 15020"));
+        let agent = refused("proxyAdminPort: 15020", "sidecar");
+        assert!(agent.contains("proxyAdminPort") && agent.contains("on which the agent serves status"), "{agent}");
         for (config, templates) in [
             ("proxyAdminPort: 15053", "sidecar"),
             ("proxyAdminPort: 15099", "sidecar"),
@@ -223,6 +226,60 @@ mod tests {
             ("{proxyAdminPort: 15020, statusPort: 15099}", "sidecar"),
         ] {
             assert_eq!(refused(config, templates), "", "{config}");
+        }
+    }
+
+    #[test]
+    fn the_message_names_what_moved_the_port() {
+        let of = |variables: serde_json::Value| json!({annotation::PROXY_CONFIG: json!({"proxyMetadata": variables}).to_string()});
+        let dns = of(json!({"ISTIO_META_DNS_CAPTURE": "true", "DNS_PROXY_ADDR": "localhost:15021"}));
+        let (admin, agent) = ("proxy serves its administration", "agent serves status and metrics");
+        for (mesh, annotations, moved, purpose) in [
+            ("{}", of(json!({"ENVOY_STATUS_PORT": "15000"})), "is 15000 (ENVOY_STATUS_PORT)", admin),
+            ("{}", of(json!({"ENVOY_STATUS_PORT": "15020"})), "is 15020 (ENVOY_STATUS_PORT)", agent),
+            ("{}", of(json!({"ENVOY_PROMETHEUS_PORT": "15000"})), "is 15000 (ENVOY_PROMETHEUS_PORT)", admin),
+            ("{}", of(json!({"ENVOY_PROMETHEUS_PORT": "15020"})), "is 15020 (ENVOY_PROMETHEUS_PORT)", agent),
+            ("{}", dns, "DNS port of the agent is 15021 (DNS_PROXY_ADDR)", "serves its readiness"),
+            ("proxyListenPort: 15021", json!({}), "is 15021 (proxyListenPort of the mesh)", "serves its readiness"),
+            (
+                "proxyInboundListenPort: 15020",
+                json!({annotation::STATUS_PORT: "15020"}),
+                "is 15020 (proxyInboundListenPort of the mesh)",
+                agent,
+            ),
+            (
+                "proxyListenPort: 15099",
+                json!({annotation::STATUS_PORT: "15099"}),
+                "is 15099 (status.sidecar.istio.io/port)",
+                "outbound traffic",
+            ),
+        ] {
+            let reason = refusal_in(mesh, &annotations).unwrap_or_default();
+            assert!(reason.contains(moved) && reason.contains(purpose), "{mesh} {annotations}: {reason}");
+        }
+    }
+
+    #[test]
+    fn a_pod_has_the_ports_of_redirected_traffic_if_its_annotation_redirects_it() {
+        let mesh = "defaultConfig: {interceptionMode: NONE}";
+        let ready = json!({"proxyMetadata": {"ENVOY_STATUS_PORT": "15006"}}).to_string();
+        for (mesh, mode, is_refused) in [
+            (mesh, Some("REDIRECT"), true),
+            (mesh, Some("TPROXY"), true),
+            (mesh, None, false),
+            ("{}", Some("NONE"), false),
+            ("{}", None, true),
+        ] {
+            for (of_port, value) in [
+                (annotation::PROXY_CONFIG, ready.as_str()),
+                (annotation::STATUS_PORT, "15001"),
+                (annotation::PROXY_CONFIG, "proxyAdminPort: 15006"),
+            ] {
+                let mut annotations = json!({of_port: value});
+                mode.into_iter().for_each(|mode| annotations[annotation::INTERCEPTION_MODE] = mode.into());
+                let reason = refusal_in(mesh, &annotations);
+                assert_eq!(reason.is_some(), is_refused, "{mesh} {annotations}: {reason:?}");
+            }
         }
     }
 

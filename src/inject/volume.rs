@@ -1,5 +1,6 @@
 //! The conditions of the API server on a volume of a pod, and on a mount of one.
 
+use gocompat::quantity;
 use podfacts::name::{is_dns_label, is_key};
 use serde_json::Value;
 
@@ -48,8 +49,8 @@ pub enum Invalid {
     Partition { field: String, value: i64 },
     #[error("{field} {value:?} must be the name of an object: a DNS subdomain")]
     Object { field: &'static str, value: String },
-    #[error("{field} {value:?} must be a name of iSCSI, such as iqn.2001-04.com.example:storage")]
-    Iscsi { field: &'static str, value: String },
+    #[error("{field} {value:?} must be {allowed}")]
+    Field { field: String, value: String, allowed: &'static str },
     #[error(
         "{field} has {value}: it must be ReadWriteOncePod alone, or of ReadWriteOnce, ReadOnlyMany and ReadWriteMany"
     )]
@@ -75,8 +76,8 @@ pub enum Invalid {
         "projected.podCertificate.keyType {0:?} is none of RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521 and ED25519"
     )]
     KeyType(String),
-    #[error("projected.podCertificate.maxExpirationSeconds {0} is less than 3600")]
-    Lifetime(i64),
+    #[error("projected.podCertificate.maxExpirationSeconds {seconds} is not from 3600 to {longest}")]
+    Lifetime { seconds: i64, longest: i64 },
     #[error("projected.clusterTrustBundle.labelSelector must be absent beside name")]
     BundleSelector,
     #[error("a source of projected has several kinds ({0})")]
@@ -140,6 +141,19 @@ const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 pub(super) fn is_resource(resource: &str) -> bool {
     let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
     name.is_some_and(|name| RESOURCES.contains(&name) || name.starts_with("hugepages-"))
+}
+
+/// The units of an amount in bytes.
+const UNITS: [&str; 14] = ["0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+/// The units of an amount of processors.
+const SHARES: [&str; 3] = ["0", "1m", "1"];
+/// What the unit of a resource may be.
+pub(super) const DIVISORS: &str = "1 or 1m for cpu, and 1 with a unit such as Mi otherwise";
+
+/// Whether a file or a variable may have this unit of a resource (`validateContainerResourceDivisor`).
+pub(super) fn is_divisor(resource: &str, divisor: &Value) -> bool {
+    let units = if resource.ends_with(".cpu") { &SHARES[..] } else { &UNITS };
+    quantity::canonical(&quantity::text(divisor)).is_none_or(|unit| units.contains(&unit.as_str()))
 }
 
 /// Whether a path within a volume leaves it (`validateLocalDescendingPath`).

@@ -148,6 +148,8 @@ fn volumes() -> Result<(), Failed> {
         (ephemeral(json!(["ReadWriteOncePod", "ReadWriteOnce"])), "accessModes"),
         (resource("app", "limits.foo"), "limits.foo"),
         (resource("nope", "limits.cpu"), "nope"),
+        (json!({"fc": {"targetWWNs": ["w"], "lun": 300}}), "fc.lun"),
+        (json!({"azureDisk": {"diskName": "a", "diskURI": "b", "kind": "Managed"}}), "azureDisk.diskURI"),
     ] {
         let text = json!({"a": volume}).to_string();
         let reason = review(&injector, &pod(&json!({annotation::USER_VOLUME: text})))?.err();

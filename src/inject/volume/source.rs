@@ -9,6 +9,8 @@ use serde_json::Value;
 use super::{Invalid, is_outside_of_volume};
 use crate::inject::pod;
 
+mod claim;
+mod disks;
 mod files;
 
 pub(in crate::inject) use files::{absolute, containers};
@@ -46,16 +48,12 @@ const EITHER: [(&str, &[&str], &str); 2] = [
     ("flocker", &["datasetName", "datasetUUID"], "datasetName and datasetUUID"),
     ("fc", &["targetWWNs", "wwids"], "targetWWNs and wwids"),
 ];
-/// The sources with the number of a partition.
-const PARTITIONED: [&str; 2] = ["awsElasticBlockStore", "gcePersistentDisk"];
 /// The values of `hostPath.type`.
 const HOST_PATHS: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 
 /// The maximum length of a driver's name, in bytes.
 const DRIVER: usize = 63;
-/// The modes of access to a claim. The first one excludes the others.
-const ACCESS: [&str; 4] = ["ReadWriteOncePod", "ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"];
 
 /// Checks the source of a volume.
 pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
@@ -65,12 +63,6 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     for (name, fields, allowed) in EITHER {
         if let Some(source) = volume.get(name).filter(|source| !source.is_null()) {
             one_of(name, source, (fields, allowed))?;
-        }
-    }
-    for name in PARTITIONED {
-        let partition = volume[name].get("partition").and_then(Value::as_i64);
-        if let Some(value) = partition.filter(|partition| !(0..=255).contains(partition)) {
-            return Err(Invalid::Partition { field: format!("{name}.partition"), value });
         }
     }
     host_path(&volume["hostPath"])?;
@@ -84,8 +76,8 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     }
     pull_policy(pod::text(&volume["image"], "pullPolicy"))?;
     csi(&volume["csi"])?;
-    iscsi(&volume["iscsi"])?;
-    claim(&volume["ephemeral"]["volumeClaimTemplate"])?;
+    disks::all(volume)?;
+    claim::check(&volume["ephemeral"]["volumeClaimTemplate"])?;
     files::all(volume)
 }
 
@@ -106,6 +98,14 @@ fn one_of(place: &str, source: &Value, (fields, allowed): (&[&str], &'static str
     }
     let found = if found.is_empty() { "none".to_owned() } else { found.join(" and ") };
     Err(Invalid::Alternatives { place: place.to_owned(), found, allowed })
+}
+
+/// Checks that a field of a source is as the API server demands.
+fn demand(field: &str, value: &str, is_valid: bool, allowed: &'static str) -> Result<(), Invalid> {
+    match is_valid {
+        true => Ok(()),
+        false => Err(Invalid::Field { field: field.to_owned(), value: value.to_owned(), allowed }),
+    }
 }
 
 fn is_empty(value: Option<&Value>) -> bool {
@@ -149,104 +149,5 @@ fn csi(source: &Value) -> Result<(), Invalid> {
     }
 }
 
-/// Checks a volume of iSCSI (`validateISCSIVolumeSource`).
-fn iscsi(source: &Value) -> Result<(), Invalid> {
-    for (key, field) in [("iqn", "iscsi.iqn"), ("initiatorName", "iscsi.initiatorName")] {
-        let name = pod::text(source, key);
-        if !name.is_empty() && !is_qualified(name) {
-            return Err(Invalid::Iscsi { field, value: name.to_owned() });
-        }
-    }
-    let lun = source.get("lun").and_then(Value::as_i64);
-    if let Some(value) = lun.filter(|lun| !(0..=255).contains(lun)) {
-        return Err(Invalid::Partition { field: "iscsi.lun".to_owned(), value });
-    }
-    let is_on = |key: &str| source.get(key) == Some(&Value::Bool(true));
-    match is_on("chapAuthDiscovery") || is_on("chapAuthSession") {
-        true => require("iscsi", Some(source), &["secretRef"]),
-        false => Ok(()),
-    }
-}
-
-/// Whether a text is a name of iSCSI: `iqn.2001-04.com.example:storage`, or `eui.` or `naa.` with 16 or 32 letters and digits.
-fn is_qualified(name: &str) -> bool {
-    let is_id = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if let Some(id) = name.strip_prefix("eui.") {
-        return is_id(id, 16);
-    }
-    if let Some(id) = name.strip_prefix("naa.") {
-        return is_id(id, 32);
-    }
-    let is_number = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit());
-    let parts = || {
-        let (date, rest) = name.strip_prefix("iqn.")?.split_once('.')?;
-        let ((year, month), (authority, target)) = (date.split_once('-')?, rest.split_once(':')?);
-        let is_authority = authority.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c));
-        let is_target = !target.contains([',', ';', '*', '&', '$', '|']) && !target.contains(char::is_whitespace);
-        let is_date = is_number(year, 4) && is_number(month, 2);
-        Some(is_date && is_authority && is_target && !authority.is_empty() && !target.is_empty())
-    };
-    parts().unwrap_or(false)
-}
-
-/// Checks the modes of access to a claim.
-fn access_modes(modes: &[Value]) -> Result<(), Invalid> {
-    let field = "ephemeral.volumeClaimTemplate.spec.accessModes";
-    let is_known = |mode: &&Value| mode.as_str().is_some_and(|mode| ACCESS.contains(&mode));
-    let is_alone = |mode: &&Value| *mode != ACCESS[0] || modes.iter().all(|other| other == ACCESS[0]);
-    match modes.iter().find(|mode| !is_known(mode) || !is_alone(mode)) {
-        Some(mode) => Err(Invalid::Access { field, value: mode.to_string() }),
-        None => Ok(()),
-    }
-}
-
-/// Checks the template of a claim.
-fn claim(template: &Value) -> Result<(), Invalid> {
-    if template.is_null() {
-        return Ok(());
-    }
-    let place = "ephemeral.volumeClaimTemplate.spec";
-    let spec = template.get("spec").filter(|spec| !spec.is_null());
-    require("ephemeral.volumeClaimTemplate", Some(template), &["spec"])?;
-    require(place, spec, &["accessModes"])?;
-    access_modes(spec.map(|spec| pod::list(spec, "accessModes")).unwrap_or_default())?;
-    let requests = spec.and_then(|spec| spec.get("resources")?.get("requests")).unwrap_or(&Value::Null);
-    match requests.get("storage").filter(|storage| !storage.is_null()) {
-        Some(_) => Ok(()),
-        None => Err(Invalid::Required(format!("{place}.resources.requests.storage"))),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_source_without_what_it_needs_is_refused_for_its_reason() {
-        for valid in [json!({"fc": {"wwids": ["w"]}}), json!({"image": {"reference": "i", "pullPolicy": "Never"}})] {
-            assert_eq!(check(&valid), Ok(()), "{valid}");
-        }
-        for (invalid, reason) in [
-            (json!({"nfs": {"server": "s", "path": "x"}}), "nfs.path must be an absolute path"),
-            (json!({"ephemeral": {"volumeClaimTemplate": {}}}), "ephemeral.volumeClaimTemplate.spec is required"),
-            (
-                json!({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
-                "ephemeral.volumeClaimTemplate.spec.accessModes is required",
-            ),
-            (
-                json!({"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}),
-                "ephemeral.volumeClaimTemplate.spec.resources.requests.storage is required",
-            ),
-            (json!({"cinder": {}}), "cinder.volumeID is required"),
-            (json!({"flocker": {}}), "flocker has none: exactly one of datasetName and"),
-            (json!({"csi": {"driver": "d", "nodePublishSecretRef": {}}}), "csi.nodePublishSecretRef.name is required"),
-            (json!({"gcePersistentDisk": {"pdName": "p", "partition": 256}}), "gcePersistentDisk.partition 256"),
-            (json!({"image": {"reference": "i", "pullPolicy": "Now"}}), "image.pullPolicy \"Now\""),
-        ] {
-            let found = check(&invalid).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(found.starts_with(reason), "{invalid}: {found}");
-        }
-    }
-}
+mod tests;

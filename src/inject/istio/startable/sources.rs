@@ -1,6 +1,5 @@
 //! The conditions of the API server on the environment of an injected container (`ValidateEnv`, `ValidateEnvFrom`).
 
-use gocompat::quantity;
 use podfacts::name::{is_dns_label, is_subdomain};
 use serde_json::Value;
 
@@ -22,10 +21,6 @@ const FIELDS: [&str; 10] = [
     "status.podIP",
     "status.podIPs",
 ];
-/// The units of an amount in bytes.
-const UNITS: [&str; 14] = ["0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-/// The units of an amount of processors.
-const SHARES: [&str; 3] = ["0", "1m", "1"];
 const NAME: &str = "the name of an object: a DNS subdomain";
 const KEY: &str = "a key of letters, digits, \"-\", \"_\" and \".\"";
 
@@ -68,13 +63,8 @@ fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
                 volume::is_resource,
                 "limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE",
             )?;
-            let units = if pod::text(source, "resource").ends_with(".cpu") { &SHARES[..] } else { &UNITS };
-            let is_unit = |divisor: &Value| {
-                let canonical = quantity::canonical(&quantity::text(divisor));
-                canonical.is_none_or(|unit| units.contains(&unit.as_str()))
-            };
-            let allowed = "1 or 1m for cpu, and 1 with a unit such as Mi otherwise";
-            require(place, "resourceFieldRef.divisor", source.get("divisor"), is_unit, allowed)
+            let is_unit = |divisor: &Value| volume::is_divisor(pod::text(source, "resource"), divisor);
+            require(place, "resourceFieldRef.divisor", source.get("divisor"), is_unit, volume::DIVISORS)
         }
         "fileKeyRef" => {
             check("key", is_variable, "the name of a variable")?;

@@ -1,7 +1,10 @@
 //! The conditions of the API server on volumes of files: Secrets, ConfigMaps, fields of the pod, and projections of them.
 
-use super::{HashSet, Invalid, Value, is_outside_of_volume, one_of, pod, require};
-use crate::inject::volume::{is_member, is_resource};
+use gocompat::quantity;
+use podfacts::name::{is_dns_label, is_key};
+
+use super::{HashSet, Invalid, Value, demand, is_outside_of_volume, is_subdomain, one_of, pod, require};
+use crate::inject::volume::{DIVISORS, is_divisor, is_member, is_resource};
 
 /// The sources of files with modes, also within `projected`.
 const FILES: [&str; 3] = ["secret", "configMap", "downwardAPI"];
@@ -17,8 +20,10 @@ const FIELDS: [&str; 5] =
 const KEYS: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
 /// The paths of a certificate's files.
 const CERTIFICATE: [&str; 3] = ["credentialBundlePath", "keyPath", "certificateChainPath"];
-/// The shortest lifetime of a certificate, in seconds.
-const LIFETIME: i64 = 3600;
+/// The shortest lifetime of a certificate, and the longest one of Kubernetes' own signers and of others, in seconds.
+const LIFETIMES: (i64, i64, i64) = (3600, 24 * 60 * 60, 91 * 24 * 60 * 60);
+/// The longest name of a signer, in bytes.
+const SIGNER: usize = 571;
 
 /// Checks the volume's files, if it has any.
 pub(super) fn all(volume: &Value) -> Result<(), Invalid> {
@@ -84,6 +89,18 @@ fn bundle(bundle: &Value) -> Result<(), Invalid> {
     if !pod::text(bundle, "name").is_empty() && bundle.get("labelSelector").is_some_and(|labels| !labels.is_null()) {
         return Err(Invalid::BundleSelector);
     }
+    let (name, signer_name) = (pod::text(bundle, "name"), pod::text(bundle, "signerName"));
+    if !signer_name.is_empty() {
+        signer(&format!("{place}.signerName"), signer_name)?;
+    }
+    let of_signer = name.rsplit_once(':').map_or(name, |(_, name)| name);
+    let is_name = name.is_empty() || is_subdomain(of_signer);
+    demand(
+        &format!("{place}.name"),
+        name,
+        is_name,
+        "a DNS subdomain, perhaps behind the name of a signer and a colon",
+    )?;
     within(place, "path", bundle)
 }
 
@@ -98,14 +115,33 @@ fn certificate(certificate: &Value) -> Result<(), Invalid> {
     if !KEYS.contains(&key) {
         return Err(Invalid::KeyType(key.to_owned()));
     }
+    let name = pod::text(certificate, "signerName");
+    signer(&format!("{place}.signerName"), name)?;
+    let domain = name.split('/').next().unwrap_or_default();
+    let is_kubernetes = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+    let (shortest, of_kubernetes, of_others) = LIFETIMES;
+    let longest = if is_kubernetes { of_kubernetes } else { of_others };
     let lifetime = certificate.get("maxExpirationSeconds").and_then(Value::as_i64);
-    if let Some(seconds) = lifetime.filter(|seconds| *seconds < LIFETIME) {
-        return Err(Invalid::Lifetime(seconds));
+    if let Some(seconds) = lifetime.filter(|seconds| !(shortest..=longest).contains(seconds)) {
+        return Err(Invalid::Lifetime { seconds, longest });
+    }
+    for name in pod::map(certificate, "userAnnotations").keys() {
+        let is_prefixed = name.contains('/') && is_key(&name.to_lowercase());
+        demand(&format!("{place}.userAnnotations"), name, is_prefixed, "a name with a domain, such as example.com/a")?;
     }
     if CERTIFICATE.into_iter().all(|path| pod::text(certificate, path).is_empty()) {
         return Err(Invalid::Required(format!("one of {} in {place}", CERTIFICATE.join(", "))));
     }
     CERTIFICATE.into_iter().try_for_each(|path| within(place, path, certificate))
+}
+
+/// Checks the name of a signer (`ValidateSignerName`).
+fn signer(field: &str, name: &str) -> Result<(), Invalid> {
+    let is_valid = name.split_once('/').is_some_and(|(domain, path)| {
+        let is_domain = is_subdomain(domain) && domain.contains('.') && domain.split('.').all(is_dns_label);
+        is_domain && path.split('.').all(is_subdomain)
+    });
+    demand(field, name, is_valid && name.len() <= SIGNER, "a domain and a name, such as example.com/signer")
 }
 
 /// Checks that a path of a source is within the volume.
@@ -141,6 +177,10 @@ fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
             if !resource.is_empty() && !is_resource(resource) {
                 return Err(Invalid::Resource { place: place_of_item, resource: resource.to_owned() });
             }
+            if let Some(divisor) = item["resourceFieldRef"].get("divisor").filter(|divisor| !divisor.is_null()) {
+                let field = format!("{place_of_item}.resourceFieldRef.divisor");
+                demand(&field, &quantity::text(divisor), is_divisor(resource, divisor), DIVISORS)?;
+            }
         } else {
             require(&place_of_item, Some(item), &["key"])?;
         }
@@ -157,6 +197,8 @@ fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
 /// Checks a field of the pod that is a file, if there is one.
 fn field(place: &str, reference: &Value) -> Result<(), Invalid> {
     require(&format!("{place}.fieldRef"), Some(reference), &["fieldPath"])?;
+    let version = pod::text(reference, "apiVersion");
+    demand(&format!("{place}.fieldRef.apiVersion"), version, matches!(version, "" | "v1"), "v1")?;
     let path = pod::text(reference, "fieldPath");
     if reference.is_null() || FIELDS.contains(&path) || is_member(path) {
         return Ok(());
@@ -194,9 +236,9 @@ mod tests {
             json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 43200}}]}}),
             json!({"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.labels['a/b']"}}]}}),
             certified(
-                &json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 3600}),
+                &json!({"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 3600}),
             ),
-            json!({"projected": {"sources": [{"clusterTrustBundle": {"signerName": "s", "path": "t"}}]}}),
+            json!({"projected": {"sources": [{"clusterTrustBundle": {"signerName": "a.b/s", "path": "t"}}]}}),
         ] {
             assert_eq!(all(&valid), Ok(()), "{valid}");
         }
@@ -248,23 +290,68 @@ mod tests {
     }
 
     #[test]
+    fn the_divisor_of_a_resource_is_a_unit_of_it() {
+        let file = |resource: &str, divisor: Value| {
+            let reference = json!({"containerName": "a", "resource": resource, "divisor": divisor});
+            json!({"items": [{"path": "x", "resourceFieldRef": reference}]})
+        };
+        for (resource, divisor, is_valid) in [
+            ("limits.cpu", json!("1m"), true),
+            ("limits.cpu", json!(1), true),
+            ("requests.cpu", json!("0"), true),
+            ("requests.cpu", json!("1000m"), true),
+            ("limits.cpu", json!("1Mi"), false),
+            ("limits.memory", json!("1Mi"), true),
+            ("limits.memory", json!("1024Ki"), true),
+            ("limits.memory", json!("3"), false),
+            ("requests.ephemeral-storage", json!("1m"), false),
+            ("requests.hugepages-2Mi", json!("1Gi"), true),
+            ("requests.hugepages-2Mi", json!("2Gi"), false),
+        ] {
+            let source = file(resource, divisor.clone());
+            for volume in [json!({"downwardAPI": source}), json!({"projected": {"sources": [{"downwardAPI": source}]}})]
+            {
+                let found = all(&volume).map_err(|error| error.to_string());
+                let is_named = found.as_ref().is_err_and(|reason| reason.contains("resourceFieldRef.divisor"));
+                assert_eq!((found.is_ok(), is_named), (is_valid, !is_valid), "{resource} {divisor}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_certificate_without_what_it_needs_is_refused_for_its_reason() {
         for (invalid, reason) in [
             (certified(&json!({})), "projected.podCertificate.signerName is required"),
-            (certified(&json!({"signerName": "a/b", "keyType": "RSA"})), "projected.podCertificate.keyType \"RSA\""),
+            (certified(&json!({"signerName": "a.b/c", "keyType": "RSA"})), "projected.podCertificate.keyType \"RSA\""),
             (
-                certified(&json!({"signerName": "a/b", "keyType": "ED25519"})),
+                certified(&json!({"signerName": "a.b/c", "keyType": "ED25519"})),
                 "one of credentialBundlePath, keyPath, certificateChainPath in projected.podCertificate is required",
             ),
             (
-                certified(&json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "/k"})),
+                certified(&json!({"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "/k"})),
                 "projected.podCertificate.keyPath must be a path within",
             ),
             (
                 certified(
-                    &json!({"signerName": "a/b", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 60}),
+                    &json!({"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 60}),
                 ),
                 "projected.podCertificate.maxExpirationSeconds 60",
+            ),
+            (
+                certified(
+                    &json!({"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 7_862_401}),
+                ),
+                "projected.podCertificate.maxExpirationSeconds 7862401",
+            ),
+            (
+                certified(
+                    &json!({"signerName": "kubernetes.io/c", "keyType": "ED25519", "keyPath": "k", "maxExpirationSeconds": 86401}),
+                ),
+                "projected.podCertificate.maxExpirationSeconds 86401",
+            ),
+            (
+                certified(&json!({"signerName": "a_b/c", "keyType": "ED25519", "keyPath": "k"})),
+                "projected.podCertificate.signerName \"a_b/c\"",
             ),
         ] {
             let found = all(&invalid).err().map(|error| error.to_string()).unwrap_or_default();

@@ -93,8 +93,8 @@ struct Files {
     mesh: Option<Mesh>,
     /// What the fields of an IstioOperator that contains no values stand for. It is laid over the values from another source.
     implied: Value,
-    /// The profile of an IstioOperator, if its values are not known.
-    unknown_profile: Option<String>,
+    /// A warning about the profile of an IstioOperator, if not all of its values are used.
+    unused_profile: Option<String>,
 }
 
 impl Files {
@@ -117,11 +117,8 @@ impl Flags {
         }
         let files = self.read_files()?;
         self.check_maps(files.as_ref())?;
-        if let Some(profile) = files.as_ref().and_then(|files| files.unknown_profile.as_deref()) {
-            let text = format!(
-                "the values of the IstioOperator's profile {profile} are not known, and not used: set them in spec.values"
-            );
-            self.warn(&text, streams);
+        if let Some(warning) = files.as_ref().and_then(|files| files.unused_profile.as_deref()) {
+            self.warn(warning, streams);
         }
         let complete = self.built_in || files.as_ref().is_some_and(Files::are_complete);
         if complete && !needed && self.cluster.are_given() {
@@ -250,7 +247,7 @@ impl Flags {
         };
         Ok(Some(Files {
             implied,
-            unknown_profile: operator.unknown_profile,
+            unused_profile: operator.unused_profile,
             settings: injection.transpose().map_err(wrong("--injectConfigFile"))?,
             values,
             mesh: operator.mesh.or(mesh.transpose().map_err(wrong("--meshConfigFile"))?),

@@ -10,8 +10,10 @@ const FLAG: &str = "--operatorFileName";
 
 /// The profiles whose values are known: those of the charts, as far as pods are concerned, or [`implied`].
 const KNOWN: [&str; 4] = ["default", "empty", "minimal", OPENSHIFT];
-/// The profile for OpenShift. The others whose names begin with it have its values, and more.
+/// The profile for OpenShift.
 const OPENSHIFT: &str = "openshift";
+/// The profile with the values of [`OPENSHIFT`], and those of ambient mode, which are not known.
+const OPENSHIFT_AMBIENT: &str = "openshift-ambient";
 
 /// The parts of the configuration in the resource.
 #[derive(Debug, Default)]
@@ -22,8 +24,8 @@ pub(super) struct Operator {
     /// The values that other fields of the spec stand for. They are defaults of its own values, and replace those of values from
     /// another source.
     pub(super) implied: Value,
-    /// The profile, if not all of its values are known.
-    pub(super) unknown_profile: Option<String>,
+    /// A warning about the profile, if not all of its values are used.
+    pub(super) unused_profile: Option<String>,
 }
 
 impl Operator {
@@ -40,9 +42,22 @@ impl Operator {
         Ok(Self {
             values,
             mesh: mesh.transpose()?,
-            implied: implied(spec, profile.is_some_and(|profile| profile.starts_with(OPENSHIFT))),
-            unknown_profile: profile.filter(|profile| !KNOWN.contains(profile)).map(str::to_owned),
+            implied: implied(spec, matches!(profile, Some(OPENSHIFT | OPENSHIFT_AMBIENT))),
+            unused_profile: profile.and_then(unused),
         })
+    }
+}
+
+/// Returns a warning about a profile of which not all values are used.
+fn unused(profile: &str) -> Option<String> {
+    match profile {
+        known if KNOWN.contains(&known) => None,
+        OPENSHIFT_AMBIENT => Some(format!(
+            "of the values of the IstioOperator's profile {OPENSHIFT_AMBIENT}, only those of {OPENSHIFT} are used: set others in spec.values"
+        )),
+        other => Some(format!(
+            "the values of the IstioOperator's profile {other} are not known, and not used: set them in spec.values"
+        )),
     }
 }
 
@@ -80,6 +95,7 @@ mod tests {
             json!({"global": {"platform": "openshift"}, "pilot": {"cni": {"enabled": true, "provider": "multus"}}});
         assert_eq!(implied(json!({"profile": "openshift"})), openshift);
         assert_eq!(implied(json!({"profile": "openshift-ambient"})), openshift);
+        assert_eq!(implied(json!({"profile": "openshiftx"})), json!({}));
         let without_plugin = json!({"profile": "openshift", "components": {"cni": {"enabled": false}}});
         assert_eq!(implied(without_plugin)["pilot"]["cni"], json!({"enabled": false, "provider": "multus"}));
         let named = json!({"hub": "h", "tag": 1.25, "revision": "canary", "namespace": "mesh", "values": {"a": 1}});
@@ -88,11 +104,17 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_whose_values_are_not_known_is_named() {
-        let unknown =
-            |profile: &str| Operator::parse(&format!("spec: {{profile: {profile}}}")).unwrap().unknown_profile;
-        assert_eq!(unknown("demo").as_deref(), Some("demo"));
-        assert_eq!(unknown("openshift-ambient").as_deref(), Some("openshift-ambient"));
-        assert_eq!([unknown("default"), unknown("openshift"), unknown("''")], [None, None, None]);
+    fn a_profile_whose_values_are_not_used_is_named() {
+        let unused = |profile: &str| Operator::parse(&format!("spec: {{profile: {profile}}}")).unwrap().unused_profile;
+        let none = |profile: &str| {
+            format!(
+                "the values of the IstioOperator's profile {profile} are not known, and not used: set them in spec.values"
+            )
+        };
+        assert_eq!([unused("demo"), unused("openshiftx")], [Some(none("demo")), Some(none("openshiftx"))]);
+        let ambient = "of the values of the IstioOperator's profile openshift-ambient, only those of openshift are used: set \
+                       others in spec.values";
+        assert_eq!(unused("openshift-ambient").as_deref(), Some(ambient));
+        assert_eq!([unused("default"), unused("openshift"), unused("''")], [None, None, None]);
     }
 }

@@ -66,7 +66,11 @@ impl Config {
     /// none, and disables the readiness probe.
     fn other_status_port(&self) -> Option<String> {
         let valued = self.values.raw.pointer("/global/proxy/statusPort").filter(|port| !port.is_null())?;
-        let valued = valued.as_str().map_or_else(|| valued.to_string(), str::to_owned);
+        let valued = match (valued.as_str().filter(|text| !text.is_empty()), valued.as_f64()) {
+            (Some(text), _) => text.to_owned(),
+            (None, Some(number)) => number.to_string(),
+            (None, None) => valued.to_string(),
+        };
         let listening = self.mesh.json.pointer("/defaultConfig/statusPort").and_then(Value::as_u64);
         let listening = listening.unwrap_or(port::STATUS.into());
         let is_other = listening == u64::from(port::STATUS) && !["0", &listening.to_string()].contains(&&*valued);
@@ -95,7 +99,12 @@ mod tests {
             Config { values, mesh: Mesh::parse(&mesh).unwrap(), ..config }.warnings().collect::<Vec<_>>()
         };
         let named = |port: &str| format!("global.proxy.statusPort is {port}, but agents listen on 15020, ");
-        for (valued, configured, port) in [(json!(15099), None, "15099"), (json!("15099"), Some(15020), "15099")] {
+        for (valued, configured, port) in [
+            (json!(15099), None, "15099"),
+            (json!("15099"), Some(15020), "15099"),
+            (json!(""), None, "\"\""),
+            (json!("0.0"), None, "0.0"),
+        ] {
             let found = warned(valued, configured);
             assert!(matches!(&found[..], [text] if text.starts_with(&named(port))), "{found:?}");
         }
@@ -104,6 +113,8 @@ mod tests {
             (json!("15020"), Some(15020)),
             (json!(null), None),
             (json!(0), None),
+            (json!(0.0), None),
+            (json!(15020.0), None),
             (json!(15020), Some(15099)),
         ] {
             assert_eq!(warned(valued.clone(), configured), [""; 0], "{valued}, {configured:?}");

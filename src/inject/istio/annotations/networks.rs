@@ -51,7 +51,7 @@ const OTHERS: [Typed; 5] = [
     ("ips", |ips| all(ips, is_address_or_cidr)),
     ("default-route", |routes| all(routes, |address| address.is_empty() || is_address(address))),
     ("cni-args", Value::is_object),
-    ("bandwidth", |bandwidth| is_map(bandwidth, |key, rate| !RATES.contains(&key) || is_integer(rate))),
+    ("bandwidth", |bandwidth| is_map(bandwidth, |key, rate| !is_one_of(key, &RATES) || is_integer(rate))),
     ("portMappings", |ports| {
         ports.as_array().is_some_and(|ports| ports.iter().all(|port| port.is_null() || is_map(port, is_mapping)))
     }),
@@ -88,10 +88,15 @@ fn is_map(value: &Value, is_valid: fn(&str, &Value) -> bool) -> bool {
 /// Whether a member of a mapping of ports is of its type.
 fn is_mapping(key: &str, value: &Value) -> bool {
     match key {
-        "hostPort" | "containerPort" => is_integer(value),
-        "protocol" | "hostIP" => value.is_string(),
+        key if is_one_of(key, &["hostPort", "containerPort"]) => is_integer(value),
+        key if is_one_of(key, &["protocol", "hostIP"]) => value.is_string(),
         _ => true,
     }
+}
+
+/// Whether Go reads a key as one of these names, in any case.
+fn is_one_of(key: &str, names: &[&str]) -> bool {
+    names.iter().any(|name| name.eq_ignore_ascii_case(key))
 }
 
 fn is_integer(value: &Value) -> bool {
@@ -102,8 +107,13 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
+/// Whether Go reads a text as an address, or as one with the length of its network (`net.ParseCIDR`), which may begin with zeros.
 fn is_address_or_cidr(text: &str) -> bool {
-    if text.contains('/') { text.parse::<IpNet>().is_ok() } else { is_address(text) }
+    let Some((address, length)) = text.split_once('/') else { return is_address(text) };
+    let digits = length.trim_start_matches('0');
+    let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = if digits.is_empty() { "0" } else { digits };
+    is_number && format!("{address}/{digits}").parse::<IpNet>().is_ok()
 }
 
 /// Whether Go reads a text as a hardware address (`net.ParseMAC`): 6, 8 or 20 bytes in pairs of digits, or in groups of four between dots.
@@ -153,6 +163,7 @@ mod tests {
             "ns/a@eth1,b",
             "[]",
             r#"[{"name": "a", "ips": ["10.0.0.1/24", "fd00::1"]}, {"Name": "b", "namespace": "n"}]"#,
+            r#"[{"name": "a", "ips": ["10.0.0.1/024", "10.0.0.1/00", "fd00::1/0128"], "Bandwidth": {"Other": "x"}}]"#,
             r#"[{"name": "a", "mac": "02:00:00:00:00:01", "default-route": ["10.0.0.1"], "cni-args": {"x": [1]}}]"#,
             r#"[{"name": "a", "mac": "0200.0000.0001", "infiniband-guid": "02-00-00-00-00-00-00-01", "deviceID": null}]"#,
             r#"[{"name": "a", "portMappings": [{"hostPort": 80, "protocol": "tcp"}], "bandwidth": {"ingressRate": 1}}]"#,
@@ -191,6 +202,11 @@ mod tests {
             r#"[{"name": "a", "infiniband-guid": "x"}]"#,
             r#"[{"name": "a", "portMappings": [{"hostPort": "80"}]}]"#,
             r#"[{"name": "a", "bandwidth": {"ingressRate": "1M"}}]"#,
+            r#"[{"name": "a", "Bandwidth": {"IngressRate": "x"}}]"#,
+            r#"[{"name": "a", "portMappings": [{"HOSTPORT": "80"}]}]"#,
+            r#"[{"name": "a", "ips": ["10.0.0.1/"]}]"#,
+            r#"[{"name": "a", "ips": ["10.0.0.1/+24"]}]"#,
+            r#"[{"name": "a", "ips": ["fe80::1%eth0/64"]}]"#,
             r#"[{"name": "a", "interfaceRequest": 1}]"#,
             r#""a""#,
         ] {

@@ -15,9 +15,12 @@ const OPTIONAL: [&str; 3] = ["resources", "seccompProfile", "startupProbe"];
 /// The values that are parts of istiod's name, which YAML may read as numbers.
 const NAMES: [&str; 2] = ["/revision", "/global/istioNamespace"];
 
-/// Returns values in which the parts of istiod's name are texts.
+/// Returns values in which the parts of istiod's name are texts. The revisions `false` and 0 are none, as for a template's `with`.
 pub(super) fn with_names(values: Values) -> Values {
     let mut raw = values.raw;
+    if let Some(revision) = raw.get_mut("revision").filter(|name| **name == false || name.as_f64() == Some(0.0)) {
+        *revision = "".into();
+    }
     for pointer in NAMES {
         if let Some(name) = raw.pointer_mut(pointer).filter(|name| name.is_number() || name.is_boolean()) {
             *name = name.to_string().into();
@@ -180,6 +183,9 @@ mod tests {
         for (values, address) in [
             (json!({}), "istiod.istio-system.svc:15012"),
             (json!({"revision": "canary"}), "istiod-canary.istio-system.svc:15012"),
+            (json!({"revision": false}), "istiod.istio-system.svc:15012"),
+            (json!({"revision": 0}), "istiod.istio-system.svc:15012"),
+            (json!({"revision": 1}), "istiod-1.istio-system.svc:15012"),
             (json!({"global": {"istioNamespace": "mesh"}}), "istiod.mesh.svc:15012"),
             (json!({"revision": "r", "global": {"istioNamespace": "mesh"}}), "istiod-r.mesh.svc:15012"),
         ] {

@@ -94,26 +94,44 @@ impl<'a> Spliced<'a> {
         Err(self.refusal(template, 0))
     }
 
-    /// Chooses the treatment of each text. One that is JSON and whose white space does not show in the output is read as
-    /// JSON by the template: its members are replaced, because the template would not read it otherwise.
+    /// Chooses the treatment of each text. The members of one that the template reads as JSON are replaced, because the template
+    /// would not read it otherwise.
     fn treatments(&self, template: &Template, text: &str, budget: &mut Budget) -> Result<Vec<Treatment>, Error> {
         let json: Vec<usize> = (0..self.texts.len()).filter(|at| self.texts.is_json(*at)).collect();
         let mut treatments = vec![Treatment::Replaced; self.texts.len()];
-        let spaced = |which: &[usize]| {
-            let mut treatments = vec![Treatment::Kept; self.texts.len()];
-            which.iter().for_each(|at| treatments[*at] = Treatment::Spaced);
-            treatments
-        };
         if json.is_empty() {
             return Ok(treatments);
         }
-        let all = self.rendered(template, &spaced(&json), 'x', budget)?.as_deref() == Some(text);
+        let all = self.is_read(template, text, &json, budget)?;
         for at in json {
-            if all || self.rendered(template, &spaced(&[at]), 'x', budget)?.as_deref() == Some(text) {
+            if all || self.is_read(template, text, &[at], budget)? {
                 treatments[at] = Treatment::Members;
             }
         }
         Ok(treatments)
+    }
+
+    /// Whether the template reads these texts, which are JSON, as JSON: its output does not depend on how their values are written.
+    ///
+    /// The same value gets other white space and escapes. White space alone proves nothing, because a template may take it away. A value
+    /// without strings, which has no escapes, gets one more: its output need not be that of the pod, but the same with and without
+    /// escapes.
+    fn is_read(&self, template: &Template, text: &str, which: &[usize], budget: &mut Budget) -> Result<bool, Error> {
+        let mut rendered = |which: &[usize], escaped, marked| {
+            let mut treatments = vec![Treatment::Kept; self.texts.len()];
+            which.iter().for_each(|at| treatments[*at] = Treatment::Written { escaped, marked });
+            self.rendered(template, &treatments, 'x', budget)
+        };
+        if rendered(which, true, false)?.as_deref() != Some(text) {
+            return Ok(false);
+        }
+        // What has escapes of its own may be as the first form is.
+        let has_escapes = which.iter().any(|at| self.texts.has_escapes(*at));
+        if has_escapes && rendered(which, false, false)?.as_deref() != Some(text) {
+            return Ok(false);
+        }
+        let bare: Vec<usize> = which.iter().copied().filter(|at| !self.texts.has_strings(*at)).collect();
+        Ok(bare.is_empty() || rendered(&bare, true, true)? == rendered(&bare, false, true)?)
     }
 
     /// Renders the template with treated texts; `None` if it cannot be rendered with them.

@@ -17,15 +17,24 @@ pub(super) enum Treatment {
     Replaced,
     /// The text is JSON, and meaningful characters of its members are replaced.
     Members,
-    /// The text is JSON, and gets other white space.
-    Spaced,
+    /// The text is JSON, and gets another text for the same value, or for a value that has a string more.
+    Written { escaped: bool, marked: bool },
+}
+
+/// What a text that is a map or a list in JSON has.
+#[derive(Debug, Clone, Copy)]
+struct Json {
+    /// Whether it has a string that is not empty, also as a key.
+    strings: bool,
+    /// Whether characters are escaped by their numbers.
+    escapes: bool,
 }
 
 /// The meaningful texts in the order in which [`visit`] finds them.
 pub(super) struct Texts {
     fields: Vec<String>,
-    /// Whether each text is a map or a list in JSON.
-    json: Vec<bool>,
+    /// What each text has that is a map or a list in JSON.
+    json: Vec<Option<Json>>,
 }
 
 impl Texts {
@@ -65,7 +74,8 @@ impl Texts {
     fn push(&mut self, text: &str, field: impl FnOnce() -> String) {
         if is_meaningful(text) {
             self.fields.push(field());
-            self.json.push(json(text).is_some());
+            let json = json(text);
+            self.json.push(json.map(|json| Json { strings: has_strings(&json), escapes: text.contains("\\u") }));
         }
     }
 
@@ -78,7 +88,17 @@ impl Texts {
     }
 
     pub(super) fn is_json(&self, at: usize) -> bool {
-        self.json[at]
+        self.json[at].is_some()
+    }
+
+    /// Whether a text is JSON with a string.
+    pub(super) fn has_strings(&self, at: usize) -> bool {
+        self.json[at].is_some_and(|json| json.strings)
+    }
+
+    /// Whether a text is JSON in which characters are escaped by their numbers.
+    pub(super) fn has_escapes(&self, at: usize) -> bool {
+        self.json[at].is_some_and(|json| json.escapes)
     }
 
     /// The path of a text, for an error.
@@ -141,20 +161,78 @@ impl Copy<'_, '_> {
         }
         Ok(match (self.treatments.next().copied().unwrap_or(Treatment::Replaced), json(text)) {
             (Treatment::Kept, _) => text.to_owned(),
-            (Treatment::Spaced, Some(json)) => spaced(text, &json),
+            (Treatment::Written { escaped, marked }, Some(json)) => written(json, escaped, marked),
             (Treatment::Members, Some(mut json)) => {
                 replace_in(&mut json, self.letter);
                 json.to_string()
             }
-            (Treatment::Replaced | Treatment::Spaced | Treatment::Members, _) => replaced(text, self.letter),
+            (Treatment::Replaced | Treatment::Written { .. } | Treatment::Members, _) => replaced(text, self.letter),
         })
     }
 }
 
-/// Returns JSON with other white space than in `text`, within and at both ends.
-fn spaced(text: &str, json: &Value) -> String {
-    let spaced = format!(" {json} ");
-    if spaced == text { format!(" {spaced} ") } else { spaced }
+/// Writes JSON with a space on both sides of each token. `escaped`: the first and the last character of each string are escaped by
+/// their numbers, which no function hides that takes white space, quotes or brackets away. `marked`: the value gets a string more.
+fn written(mut json: Value, escaped: bool, marked: bool) -> String {
+    match &mut json {
+        Value::Array(items) if marked => items.push(serde_json::json!({"x": "x"})),
+        Value::Object(members) if marked => drop(members.insert("x".to_owned(), "x".into())),
+        _ => {}
+    }
+    let mut text = String::new();
+    write(&json, escaped, &mut text);
+    text
+}
+
+fn write(value: &Value, escaped: bool, text: &mut String) {
+    let separator = |at: usize| if at == 0 { "" } else { " , " };
+    match value {
+        Value::String(string) => write_string(string, escaped, text),
+        Value::Array(items) => {
+            text.push_str(" [ ");
+            for (at, item) in items.iter().enumerate() {
+                text.push_str(separator(at));
+                write(item, escaped, text);
+            }
+            text.push_str(" ] ");
+        }
+        Value::Object(members) => {
+            text.push_str(" { ");
+            for (at, (key, member)) in members.iter().enumerate() {
+                text.push_str(separator(at));
+                write_string(key, escaped, text);
+                text.push_str(" : ");
+                write(member, escaped, text);
+            }
+            text.push_str(" } ");
+        }
+        other => text.push_str(&other.to_string()),
+    }
+}
+
+fn write_string(string: &str, escaped: bool, text: &mut String) {
+    let end = |c: Option<char>| c.filter(|_| escaped).map_or(0, char::len_utf8);
+    let first = end(string.chars().next());
+    let last = end(string[first..].chars().next_back());
+    let (start, rest) = string.split_at(first);
+    let (middle, end) = rest.split_at(rest.len() - last);
+    let numbers = |part: &str| part.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<Vec<_>>();
+    let quoted = Value::from(middle).to_string();
+    text.push('"');
+    text.extend(numbers(start));
+    text.push_str(&quoted[1..quoted.len() - 1]);
+    text.extend(numbers(end));
+    text.push('"');
+}
+
+/// Whether a value has a string that is not empty, also as a key.
+fn has_strings(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => items.iter().any(has_strings),
+        Value::Object(members) => members.iter().any(|(key, member)| !key.is_empty() || has_strings(member)),
+        _ => false,
+    }
 }
 
 /// Returns a text that is a map or a list in JSON.

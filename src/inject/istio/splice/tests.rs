@@ -132,6 +132,102 @@ fn text_that_stays_in_its_place_is_kept() {
     assert_eq!(kept("/metadata/name", "web", "/metadata/annotations/one"), "web");
 }
 
+/// Returns an injector whose template splices an annotation into a map and another one into a list, both piped through functions.
+fn piped(functions: &str) -> Injector {
+    let place = |field: &str| {
+        format!(
+            "  {{{{- with index .ObjectMeta.Annotations `{field}` }}}}\n  {field}: {{{{ . {functions} }}}}\n  {{{{- end }}}}\n"
+        )
+    };
+    let containers = "  containers:\n  - name: istio-proxy\n    image: 'trusted:1'\n";
+    let template = format!("spec:\n{containers}{}{}", place("nodeSelector"), place("tolerations"));
+    let mesh = Mesh::parse("enablePrometheusMerge: false").unwrap();
+    let settings = Settings::from_template(&template).unwrap();
+    Injector::new(Config { settings, mesh, ..BuiltIn::default().config().unwrap() })
+}
+
+/// Returns what the field of a pod's spec has of the annotation with its name, or the reason for which the pod is refused.
+fn field_of(injector: &Injector, text: &str) -> Result<Value, String> {
+    let field = if text.trim_start().starts_with('[') { "tolerations" } else { "nodeSelector" };
+    let pod = json!({"metadata": {"name": "web", "annotations": {field: text}}, "spec": {"containers": []}});
+    match injector.review(&Request::new(&pod, "shop")).map_err(|error| error.to_string())? {
+        InjectionOutcome::Injected { injected, .. } => Ok(injected.pod["spec"][field].clone()),
+        InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
+    }
+}
+
+#[test]
+fn json_that_is_spliced_as_text_is_refused_whatever_white_space_it_has() {
+    let texts = [
+        r#"{"k":"v"}"#,
+        r#"{"k": "v"}"#,
+        r#" { "k" : "v" } "#,
+        r#"{"\u006b":"v"}"#,
+        r#" { "\u006b" : "\u0076" } "#,
+        r#"[{"operator":"Exists"}]"#,
+        "{}",
+        "[]",
+    ];
+    for functions in [
+        "",
+        "| trim",
+        "| nospace",
+        "| trimAll ` `",
+        "| trimPrefix ` ` | trimSuffix ` `",
+        "| replace ` ` ``",
+        "| nospace | lower",
+        "| splitList ` ` | join ``",
+        "| nospace | trimPrefix ` ` | toString",
+    ] {
+        let injector = piped(functions);
+        for text in texts {
+            let refused = field_of(&injector, text);
+            let is_named = |reason: &String| reason.contains("metadata.annotations.");
+            assert!(refused.as_ref().is_err_and(is_named), "{functions} {text}: {refused:?}");
+        }
+    }
+    for functions in ["| fromJSON | toJSON", "| trim | fromJSON | toJSON", "| nospace | fromJson | toJson"] {
+        let injector = piped(functions);
+        for text in texts {
+            assert_eq!(field_of(&injector, text), Ok(serde_json::from_str(text).unwrap()), "{functions} {text}");
+        }
+    }
+}
+
+proptest! {
+    // Each case compiles a template of its own.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn json_is_a_text_unless_the_template_reads_it(
+        functions in vec(select(&[
+            "trim", "nospace", "trimAll ` `", "trimPrefix ` `", "trimSuffix `}`", "lower", "upper", "trunc 200", "substr 0 9", "quote",
+            "squote", "replace ` ` ``", "replace `u00` `v`", "b64enc", "splitList `,` | join `,`", "splitList ` ` | join ``", "toString",
+            "trimAll `{`", "indent 2", "nindent 4", "title", "printf ` %s`", "toYaml", "toJSON", "default `x`", "cat `x`",
+        ][..]), 0..4),
+        parts in vec(select(&["k", "k1", "\\u006b", "v", "a b", "", "ä", "\\u00e4", "0"][..]), 0..5),
+        (open, space, is_list) in (select(&["", " ", "\n", "  "][..]), select(&["", " "][..]), any::<bool>()),
+    ) {
+        let pairs: Vec<String> =
+            parts.iter().enumerate().map(|(at, part)| format!("\"k{at}{part}\"{space}:{space}\"{part}\"")).collect();
+        let map = format!("{open}{{{space}{}{space}}}{open}", pairs.join(&format!("{space},{space}")));
+        let tolerations = [format!("{open}[{space}]{open}"), format!("{open}[{{\"operator\":{space}\"Exists\"}}]")];
+        let text = if is_list { tolerations[parts.len() % 2].clone() } else { map };
+        let piped_through = |last: &str| {
+            let all: String = functions.iter().map(|function| format!("| {function} ")).collect();
+            field_of(&piped(&format!("{all}{last}")), &text)
+        };
+        if let Ok(found) = piped_through("") {
+            prop_assert!(!found.is_object() && !found.is_array(), "{functions:?} {text}: {found}");
+        }
+        let keeps = |function: &&str| ["trim", "trimAll ` `", "trimPrefix ` `", "toString", "default `x`"].contains(function);
+        if functions.iter().all(keeps) {
+            let is_refused = |reason: &String| reason.contains("between quotes");
+            let found = piped_through("| fromJSON | toJSON");
+            prop_assert!(!found.as_ref().is_err_and(is_refused), "{functions:?} {text}: {found:?}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn a_text_changes_no_structure_or_is_refused(

@@ -182,7 +182,7 @@ fn explain(pod: &Value, sandbox: Option<bool>, flags: &Pods, injectors: &Injecto
         redirection => actual(redirection, &injected, sandbox),
     };
     let checked = match injection {
-        Injection::Already => injectors.istio.injector.check(pod, namespace),
+        Injection::Already => injectors.istio.injector.check(pod, namespace, sandbox),
         _ => Ok(()),
     };
     let redirection = checked.map_or_else(|error| Redirection::Fails(error.to_string()), |()| redirection);

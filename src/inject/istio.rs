@@ -11,6 +11,7 @@
 
 mod advice;
 mod annotations;
+mod arguments;
 mod builtin;
 mod chart_values;
 mod config;
@@ -22,6 +23,7 @@ mod elsewhere;
 mod error;
 mod former;
 pub mod functions;
+mod handler;
 mod job;
 mod legacy;
 mod legacy_template;
@@ -42,6 +44,7 @@ mod proto;
 mod proxy;
 mod proxy_config;
 mod recorded;
+mod sandbox;
 mod settings;
 pub mod shapes;
 mod splice;
@@ -200,31 +203,36 @@ impl Injector {
     /// Returns the warnings about a pod that has its sidecar. `sandbox`: see [`Request::sandbox`].
     pub fn warnings(&self, pod: &Value, namespace: &str, sandbox: Option<bool>) -> Vec<String> {
         let (mesh, mut warnings) = (&self.config.mesh, advice::warnings(pod, sandbox));
-        // The proxy configuration of a pod that was injected was valid; a later one may have another reason to be refused.
-        if let Ok(proxy) = mesh.proxy_of(pod, namespace_of(pod, namespace), &[], &mut Budget::default()) {
-            warnings.extend(status_port::warnings(pod, pod, (&mesh.json, &proxy)));
+        let proxy = self.proxy_of(pod, namespace);
+        if let Some(proxy) = &proxy {
+            warnings.extend(status_port::warnings(pod, pod, (&mesh.json, proxy)));
         }
-        warnings.extend(early::warnings(pod));
+        warnings.extend(early::warnings(pod, early::Context::of(proxy.as_ref(), sandbox)));
         warnings
+    }
+
+    /// Returns the proxy configuration of a pod that was injected. It was valid; a later one may have another reason to be refused.
+    fn proxy_of(&self, pod: &Value, namespace: &str) -> Option<Value> {
+        self.config.mesh.proxy_of(pod, namespace_of(pod, namespace), &[], &mut Budget::default()).ok()
     }
 
     /// Returns the sandbox in which no rules of the node reach a pod with a sidecar; `None` if the pod is in none, or its traffic not
     /// for the node to redirect. `sandbox`: see [`Request::sandbox`].
     pub fn sandbox(pod: &Value, sandbox: Option<bool>) -> Option<Sandbox> {
-        let class = advice::redirected_sandbox(pod, sandbox)?.to_owned();
+        let class = sandbox::redirected_sandbox(pod, sandbox)?.to_owned();
         Some(Sandbox { class, is_validated: annotations::is_validated(pod) })
     }
 
-    /// Checks that a pod that has its sidecar can start, as an injection checks it.
+    /// Checks that a pod that has its sidecar can start, as an injection checks it. `sandbox`: see [`Request::sandbox`].
     ///
     /// # Errors
     /// The pod would not be created, or would not start, because of what an injection left in it.
-    pub fn check(&self, pod: &Value, namespace: &str) -> Result<(), Error> {
+    pub fn check(&self, pod: &Value, namespace: &str, sandbox: Option<bool>) -> Result<(), Error> {
         if !self.decide(pod, namespace).inject {
             return annotations::check_skipped(pod, namespace_of(pod, namespace));
         }
         startable::check_annotations(pod)?;
-        early::check(pod)?;
+        early::check(pod, early::Context::of(self.proxy_of(pod, namespace).as_ref(), sandbox))?;
         let budget = &mut Budget::default();
         let owner = Owner::of_pod(pod, namespace_of(pod, namespace));
         let Some(status) = Status::of(pod, budget)? else { return Ok(()) };
@@ -242,7 +250,7 @@ impl Injector {
         let outcome = self.inject(request)?;
         let refused = match &outcome {
             InjectionOutcome::Injected { injected, .. } if self.refuse_sandboxes => {
-                advice::redirected_sandbox(&injected.pod, request.sandbox)
+                sandbox::redirected_sandbox(&injected.pod, request.sandbox)
             }
             _ => None,
         };
@@ -271,15 +279,15 @@ impl Injector {
             Program::Legacy(program) => {
                 let owner = Owner::of_legacy_pod(pod, namespace);
                 let own = legacy::without_later(pod, &owner.name, budget)?;
-                let subject = Subject::plain(&own, owner, proxy_config);
+                let subject = Subject { sandbox: request.sandbox, ..Subject::plain(&own, owner, proxy_config) };
                 let operations = legacy::inject(&self.config, program, &subject, budget)?;
                 let patched = legacy::patched(&own, &operations)?;
-                early::check(&patched)?;
+                early::check(&patched, subject.context())?;
                 let operations = matches!(own, Cow::Borrowed(_)).then_some(operations);
                 let reads = &self.config.settings.reads;
                 let mut warnings = unused::warnings(reads, std::iter::once(SIDECAR), pod);
                 warnings.extend(advice::warnings(&patched, request.sandbox));
-                warnings.extend(early::warnings(&patched));
+                warnings.extend(early::warnings(&patched, subject.context()));
                 let injected = Injected { original: pod, pod: patched, warnings, operations };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }

@@ -221,7 +221,7 @@ fn excluded() -> Result<(), Failed> {
     for (namespace, is_refused) in [("kube-system", true), ("kube-public", false)] {
         injected["metadata"]["namespace"] = namespace.into();
         let refused = injector.review(&Request::new(&injected, "shop")).err().map(|error| error.to_string());
-        let checked = injector.check(&injected, "shop").err().map(|error| error.to_string());
+        let checked = injector.check(&injected, "shop", None).err().map(|error| error.to_string());
         let is_named = |reason: &String| reason.contains("kube-system") && reason.contains("of a former injection");
         let (refused, checked) = (refused.as_ref().map(is_named), checked.as_ref().map(is_named));
         if (refused, checked) != (is_refused.then_some(true), is_refused.then_some(true)) {

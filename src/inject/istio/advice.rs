@@ -3,15 +3,15 @@
 //!
 //! Pure; for each injection, and for `explain` of a pod that has its sidecar.
 
-use podfacts::is_sandbox;
 use serde_json::Value;
 
+use super::sandbox::redirected_sandbox;
 use super::{annotations, pod_resources, proxy};
 use crate::contract::{PROXY_ID, container};
 use crate::inject::image;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Returns the warnings about a pod with a sidecar. `is_sandboxed`: see [`sandbox`].
+/// Returns the warnings about a pod with a sidecar. `is_sandboxed`: see [`super::sandbox::sandbox`].
 pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
     redirected_sandbox(pod, is_sandboxed)
         .map(|class| sandboxed(pod, class))
@@ -21,18 +21,6 @@ pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
         .chain(upper_case(pod))
         .chain(no_container(pod))
         .collect()
-}
-
-/// Returns the pod's `runtimeClassName`, if it is that of a sandbox. `is_sandboxed`: whether it is, by the handler of the
-/// RuntimeClass; without it the name decides.
-pub(super) fn sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
-    let class = Some(pod::text(pod::spec(pod), "runtimeClassName")).filter(|class| !class.is_empty());
-    class.filter(|class| is_sandboxed.unwrap_or_else(|| is_sandbox(class)))
-}
-
-/// Returns the pod's `runtimeClassName`, if it is that of a sandbox and the node is to redirect the pod's traffic.
-pub(super) fn redirected_sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
-    sandbox(pod, is_sandboxed).filter(|_| proxy::is_redirected_by_node(pod))
 }
 
 fn sandboxed(pod: &Value, class: &str) -> String {

@@ -1,25 +1,31 @@
-//! The handlers of containers that start before the agent, and for which other containers wait: nobody answers those that are rewritten
-//! to the agent, or whose port is redirected to the proxy.
+//! The handlers of containers that start before the agent, or beside it: nobody answers those that are rewritten to the agent, or whose
+//! port is redirected to the proxy, and other containers may wait for them.
 //!
 //! Pure; for each injection, and for `explain` of a pod that has its sidecar.
 
-use std::collections::HashSet;
+mod captured;
+mod order;
+mod restart;
+
 use std::ops::Range;
 
-use redirect::{PortSelector, parse_ports};
-use ruleset::Port;
 use serde_json::Value;
 
-use super::proxy;
-use crate::contract::{annotation, container};
+use super::handler::{self, action, is_of_other_host};
+use super::proxy::{self, Program};
+use crate::contract::{container, port};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use captured::Captured;
+use order::Order;
+use restart::Restart;
 
+const STARTUP: &str = "/startupProbe";
+const LIVENESS: &str = "/livenessProbe";
+const POST_START: &str = "/lifecycle/postStart";
 /// The handlers after which the kubelet starts the next init container.
-const OF_INIT: [&str; 2] = ["/startupProbe", "/lifecycle/postStart"];
+const OF_INIT: &[&str] = &[STARTUP, POST_START];
 /// The handlers after which the kubelet starts the next container.
-const OF_CONTAINER: [&str; 1] = ["/lifecycle/postStart"];
-/// The beginnings of the paths that stand for the originals of rewritten handlers.
-const REWRITTEN: [&str; 2] = ["/app-health/", "/app-lifecycle/"];
+const OF_CONTAINER: &[&str] = &[POST_START];
 
 /// A handler that nobody answers, so that the pod does not start.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,162 +41,293 @@ pub enum Unanswered {
     )]
     Agent { container: String, handler: &'static str, port: u64 },
     #[error(
-        "container {container} starts before the proxy, its {handler} asks port {port}, which only the proxy or its agent answers, and with \
-         restartPolicy Never it is not started again: set holdApplicationUntilProxyStarts in proxy.istio.io/config, or \
-         sidecar.istio.io/nativeSidecar to \"true\""
+        "init container {container} never starts, because its {handler} is a tcpSocket, which the kubelet does not run as a hook: make it a \
+         command (exec) or an httpGet"
     )]
-    Once { container: String, handler: &'static str, port: u64 },
+    Hook { container: String, handler: &'static str },
+    #[error(
+        "container {container} starts before the proxy, its {handler} asks port {port}, which only the proxy or its agent answers, and with \
+         restartPolicy Never it is not started again: {advice}"
+    )]
+    Once { container: String, handler: &'static str, port: u64, advice: &'static str },
 }
 
-/// The containers of one list that start before the agent.
+/// What decides about the handlers of a pod beside the pod itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context {
+    /// The status port of the pod's proxy configuration.
+    pub(super) status_port: u16,
+    /// Whether the pod's runtime class is that of a sandbox; `None` if its name decides.
+    pub(super) sandbox: Option<bool>,
+}
+
+impl Context {
+    /// Returns that of a pod with this proxy configuration, if it is known.
+    pub(super) fn of(proxy_config: Option<&Value>, sandbox: Option<bool>) -> Self {
+        let status_port = proxy_config.map_or(port::STATUS, |config| proxy::number(config, "statusPort", port::STATUS));
+        Self { status_port, sandbox }
+    }
+}
+
+/// The containers of one list, and what the kubelet's requests to them meet.
 #[derive(Debug)]
 pub(super) struct Early {
     which: &'static str,
-    places: Range<usize>,
+    order: Order,
     captured: Captured,
+    /// Whether the rules are there when the containers before the agent start.
+    has_rules: bool,
+    /// The port of the agent, if it listens on one.
+    agent: Option<u16>,
+    /// The `restartPolicy` of the pod.
+    policy: String,
 }
 
 impl Early {
-    pub(super) fn of(pod: &Value, which: &'static str) -> Self {
-        Self { which, places: before_agent(pod, which), captured: Captured::of(pod) }
+    pub(super) fn of(pod: &Value, which: &'static str, context: Context) -> Self {
+        let pointers = if which == INIT_CONTAINERS { &[STARTUP, POST_START, LIVENESS][..] } else { OF_CONTAINER };
+        let has_any = |item: &Value| pointers.iter().any(|pointer| action(item, pointer).is_some());
+        let is_asked =
+            pod::containers(pod, which).iter().any(|item| pod::name(item) != container::PROXY && has_any(item));
+        Self {
+            which,
+            order: Order::of(pod, which),
+            captured: if is_asked { Captured::of(pod, context.sandbox) } else { Captured::Nothing },
+            // `istio-init` follows the init containers of the pod's author.
+            has_rules: which == CONTAINERS || proxy::is_redirected_by_node(pod),
+            agent: handler::target(pod, context.status_port),
+            policy: pod::text(pod::spec(pod), "restartPolicy").to_owned(),
+        }
     }
 
-    /// Whether the container at this place keeps a handler as its author wrote it.
+    /// Whether the container at this place keeps a handler as its author wrote it. Istio rewrites all of them.
     pub(super) fn keeps(&self, at: usize, container: &Value, pointer: &str) -> bool {
-        if !handlers(self.which).contains(&pointer) || !self.places.contains(&at) {
+        if is_of_other_host(container, pointer) {
+            return true;
+        }
+        if !self.order.before.contains(&at) {
             return false;
         }
-        let is_answered = || asked(container, pointer).is_some_and(|asked| !self.captured.has(asked.port));
-        // Istio rewrites the hooks of applications, also where the agent answers none; its recorded outputs have them.
-        self.which == INIT_CONTAINERS || is_answered()
+        let captured = || Some(self.captured.has(self.asked(container, pointer).filter(|asked| asked.is_run)?.port));
+        match (self.which, pointer) {
+            (INIT_CONTAINERS, STARTUP | POST_START) => true,
+            (INIT_CONTAINERS, LIVENESS) => captured() == Some(Some(false)),
+            // What is started again finds the agent.
+            (_, POST_START) => match captured() {
+                Some(None) => self.restart(container) == Restart::Never,
+                captured => captured == Some(Some(false)),
+            },
+            _ => false,
+        }
     }
+
+    fn restart(&self, container: &Value) -> Restart {
+        Restart::of(&self.policy, self.which, container)
+    }
+
+    /// Returns what a handler asks the pod for; `None` for a command, another host, and a port that does not exist.
+    fn asked(&self, container: &Value, pointer: &str) -> Option<Asked> {
+        let (kind, action) = action(container, pointer)?;
+        let port = pod::numeric_port(container, action.get("port")?)?;
+        if is_of_other_host(container, pointer) || !(1..=65535).contains(&port) {
+            return None;
+        }
+        let is_rewritten =
+            handler::path(pointer, pod::name(container)).is_some_and(|own| own == pod::text(action, "path"));
+        let is_agents = is_rewritten && self.agent.map(u64::from) == Some(port);
+        let is_run = kind != "tcpSocket" || !pointer.starts_with("/lifecycle/");
+        Some(Asked { port, is_agents, is_run })
+    }
+
+    /// Returns these handlers of the containers at these places.
+    fn requests<'p>(&self, pod: &'p Value, places: &Range<usize>, pointers: &[&'static str]) -> Vec<Request<'p>> {
+        let containers = pod::containers(pod, self.which).iter().enumerate().filter(|(at, _)| places.contains(at));
+        // Other init containers have no handlers.
+        let lasts = |item: &Value| self.which == CONTAINERS || pod::text(item, "restartPolicy") == "Always";
+        let of = |(at, item): (usize, &'p Value)| {
+            let request = move |pointer: &&'static str| {
+                let asked = self.asked(item, pointer)?;
+                let handler = pointer.rsplit('/').next().unwrap_or(pointer);
+                Some(Request { at, item, handler, port: asked.port, answer: self.answer(asked) })
+            };
+            pointers.iter().filter_map(request).collect::<Vec<_>>()
+        };
+        containers.filter(|(_, item)| lasts(item)).flat_map(of).collect()
+    }
+
+    /// Returns who answers before the agent starts.
+    fn answer(&self, asked: Asked) -> Answer {
+        let captured = if self.has_rules { self.captured.has(asked.port) } else { Some(false) };
+        match captured {
+            _ if !asked.is_run => Answer::NotAsked,
+            _ if asked.is_agents => Answer::Agent,
+            Some(true) => Answer::Proxy,
+            Some(false) => Answer::Container,
+            None => Answer::Unknown,
+        }
+    }
+}
+
+/// What a handler asks the pod for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    port: u64,
+    /// Whether the agent answers in the place of this container.
+    is_agents: bool,
+    /// Whether the kubelet runs such a handler.
+    is_run: bool,
+}
+
+/// A handler of a container.
+#[derive(Debug)]
+struct Request<'p> {
+    /// The container's place.
+    at: usize,
+    item: &'p Value,
+    handler: &'static str,
+    port: u64,
+    answer: Answer,
+}
+
+/// Who answers a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Container,
+    Agent,
+    Proxy,
+    /// The container, or the proxy if the port is redirected, which is not known.
+    Unknown,
+    /// The kubelet does not run the handler.
+    NotAsked,
 }
 
 /// Checks that a pod does not wait for a handler that nobody answers.
 ///
 /// # Errors
 /// It does, and never starts.
-pub(super) fn check(pod: &Value) -> Result<(), Unanswered> {
-    let captured = Captured::of(pod);
-    let by_node = proxy::is_redirected_by_node(pod);
-    for (container, handler, asked) in all(pod, INIT_CONTAINERS) {
-        let (container, port) = (container.to_owned(), asked.port);
-        if asked.is_rewritten {
-            return Err(Unanswered::Agent { container, handler, port });
-        }
-        if by_node && captured.has(port) {
-            return Err(Unanswered::Captured { container, handler, port });
+pub(super) fn check(pod: &Value, context: Context) -> Result<(), Unanswered> {
+    let early = Early::of(pod, INIT_CONTAINERS, context);
+    for Request { item, handler, port, answer, .. } in early.requests(pod, &early.order.before, OF_INIT) {
+        let container = pod::name(item).to_owned();
+        match answer {
+            Answer::NotAsked => return Err(Unanswered::Hook { container, handler }),
+            Answer::Agent => return Err(Unanswered::Agent { container, handler, port }),
+            Answer::Proxy => return Err(Unanswered::Captured { container, handler, port }),
+            Answer::Container | Answer::Unknown => {}
         }
     }
-    let is_once = pod::text(pod::spec(pod), "restartPolicy") == "Never";
-    match unanswered(pod).next().filter(|_| is_once) {
-        Some((container, handler, Asked { port, .. })) => {
-            Err(Unanswered::Once { container: container.to_owned(), handler, port })
+    let early = Early::of(pod, CONTAINERS, context);
+    for Request { item, handler, port, answer, .. } in early.requests(pod, &early.order.before, OF_CONTAINER) {
+        if matches!(answer, Answer::Agent | Answer::Proxy) && early.restart(item) == Restart::Never {
+            let (container, advice) = (pod::name(item).to_owned(), advice(pod, &early));
+            return Err(Unanswered::Once { container, handler, port, advice });
         }
-        None => Ok(()),
     }
+    Ok(())
 }
 
-/// Returns a warning for each hook of an application that is asked in vain, once: the proxy is there when the container is started again.
-pub(super) fn warnings(pod: &Value) -> Vec<String> {
-    let warning = |(container, handler, asked): (&str, &str, Asked)| {
+/// Returns a warning for each handler that is asked in vain, or may be, and with which the pod may start nevertheless.
+pub(super) fn warnings(pod: &Value, context: Context) -> Vec<String> {
+    let of_inits = Early::of(pod, INIT_CONTAINERS, context);
+    let of_containers = Early::of(pod, CONTAINERS, context);
+    let inits =
+        of_inits.requests(pod, &of_inits.order.before, OF_INIT).into_iter().filter_map(|request| waited(&request));
+    let lively = of_inits.requests(pod, &of_inits.order.before, &[LIVENESS]).into_iter();
+    let lively = lively.filter_map(|request| ended(pod, &request));
+    let hooks = of_containers.requests(pod, &of_containers.order.before, OF_CONTAINER).into_iter();
+    let hooks = hooks.filter_map(|request| in_vain(pod, &of_containers, &request));
+    let beside = [&of_inits, &of_containers].into_iter().flat_map(|early| {
+        let requests = early.requests(pod, &early.order.behind, &[POST_START]).into_iter();
+        requests.filter_map(move |request| beside(pod, early, &request))
+    });
+    inits.chain(lively).chain(hooks).chain(beside).collect()
+}
+
+/// Returns the warning about a handler of an init container for which the next one waits.
+fn waited(request: &Request<'_>) -> Option<String> {
+    let Request { item, handler, port, answer, .. } = request;
+    (*answer == Answer::Unknown).then(|| {
         format!(
-            "{handler} of container {container:?} asks port {} in vain: the proxy and its agent start after the container, which the \
-             kubelet therefore ends and starts again; set holdApplicationUntilProxyStarts in proxy.istio.io/config, or \
-             sidecar.istio.io/nativeSidecar to \"true\"",
-            asked.port
+            "{handler} of init container {:?} asks port {port}, whose traffic may be redirected to the proxy, which starts later: then the \
+             pod never starts; name the port in traffic.sidecar.istio.io/excludeInboundPorts",
+            pod::name(item)
         )
-    };
-    unanswered(pod).map(warning).collect()
-}
-
-/// Returns the hooks of applications that neither the agent nor the application answers.
-fn unanswered(pod: &Value) -> impl Iterator<Item = (&str, &'static str, Asked)> {
-    let captured = Captured::of(pod);
-    all(pod, CONTAINERS).filter(move |(.., asked)| asked.is_rewritten || captured.has(asked.port))
-}
-
-/// A port that a handler asks.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    port: u64,
-    /// Whether the handler is rewritten to the agent.
-    is_rewritten: bool,
-}
-
-/// Returns the handlers of one list that are asked before the agent starts, each with its container's name and its own.
-fn all<'p>(pod: &'p Value, which: &'static str) -> impl Iterator<Item = (&'p str, &'static str, Asked)> {
-    let before = before_agent(pod, which);
-    let containers = pod::containers(pod, which).iter().take(before.end);
-    // Other init containers have no handlers.
-    let lasts = move |item: &&Value| which == CONTAINERS || pod::text(item, "restartPolicy") == "Always";
-    containers.filter(lasts).flat_map(move |item| {
-        handlers(which).iter().filter_map(move |pointer| {
-            let handler = pointer.rsplit('/').next().unwrap_or(pointer);
-            Some((pod::name(item), handler, asked(item, pointer)?))
-        })
     })
 }
 
-fn handlers(which: &str) -> &'static [&'static str] {
-    if which == INIT_CONTAINERS { &OF_INIT } else { &OF_CONTAINER }
+/// Returns the warning about a probe by which the kubelet ends an init container while the next ones of the pod's author run.
+fn ended(pod: &Value, request: &Request<'_>) -> Option<String> {
+    let Request { at, item, handler, port, answer } = request;
+    let vain = match answer {
+        Answer::Agent | Answer::Proxy => "in vain",
+        Answer::Unknown => "possibly in vain",
+        Answer::Container | Answer::NotAsked => return None,
+    };
+    let is_injected = |name: &str| name == container::CORE_DUMP || container::INJECTED.contains(&name);
+    let is_followed =
+        pod::containers(pod, INIT_CONTAINERS).iter().skip(at + 1).any(|item| !is_injected(pod::name(item)));
+    is_followed.then(|| {
+        format!(
+            "{handler} of init container {:?} asks port {port} {vain} until the proxy starts: the kubelet may end and start the container \
+             again while the next init containers run; set sidecar.istio.io/nativeSidecar to \"true\", or name the container's port in \
+             traffic.sidecar.istio.io/excludeInboundPorts",
+            pod::name(item)
+        )
+    })
 }
 
-/// Returns the places of the containers of one list that start before the agent; none if the pod has no sidecar.
-fn before_agent(pod: &Value, which: &str) -> Range<usize> {
-    let place = |which| pod::containers(pod, which).iter().position(|item| pod::name(item) == container::PROXY);
-    match (place(INIT_CONTAINERS), place(CONTAINERS)) {
-        (Some(native), _) if which == INIT_CONTAINERS => 0..native,
-        (None, Some(_)) if which == INIT_CONTAINERS => 0..pod::containers(pod, which).len(),
-        (None, Some(sidecar)) => 0..sidecar,
-        _ => 0..0,
+/// Returns the warning about a hook of an application that starts before the agent.
+fn in_vain(pod: &Value, early: &Early, request: &Request<'_>) -> Option<String> {
+    let Request { item, handler, port, answer, .. } = request;
+    let (name, restart) = (pod::name(item), early.restart(item).words());
+    match answer {
+        Answer::Container => None,
+        Answer::NotAsked => Some(not_run(handler, name)),
+        Answer::Agent | Answer::Proxy => Some(format!(
+            "{handler} of container {name:?} asks port {port} in vain: the proxy and its agent start after the container, so that the \
+             kubelet {restart}; {}",
+            advice(pod, early)
+        )),
+        Answer::Unknown => Some(format!(
+            "{handler} of container {name:?} asks port {port}, whose traffic may be redirected to the proxy, which starts after the \
+             container: the kubelet then {restart}; {}",
+            advice(pod, early)
+        )),
     }
 }
 
-/// Returns the port that a handler asks the pod for; `None` for a command, and for a port of another host.
-fn asked(container: &Value, pointer: &str) -> Option<Asked> {
-    let handler = container.pointer(pointer)?;
-    let action =
-        ["httpGet", "tcpSocket", "grpc"].into_iter().find_map(|kind| handler.get(kind).filter(|a| a.is_object()))?;
-    if !pod::text(action, "host").is_empty() {
-        return None;
+/// Returns the warning about a hook of a container that starts after the agent.
+fn beside(pod: &Value, early: &Early, request: &Request<'_>) -> Option<String> {
+    let Request { item, handler, port, answer, .. } = request;
+    let name = pod::name(item);
+    match answer {
+        Answer::NotAsked => Some(not_run(handler, name)),
+        Answer::Agent | Answer::Proxy if !early.order.is_waited => Some(format!(
+            "{handler} of container {name:?} may ask port {port} before the proxy or its agent answers, because the container does not \
+             wait for them: the kubelet then {}; {}",
+            early.restart(item).words(),
+            advice(pod, early)
+        )),
+        _ => None,
     }
-    let is_rewritten = REWRITTEN.iter().any(|start| pod::text(action, "path").starts_with(start));
-    Some(Asked { port: pod::numeric_port(container, action.get("port")?)?, is_rewritten })
 }
 
-/// The ports whose inbound traffic is redirected to the proxy, as far as annotations tell. Those of a pod for the plugin have the values of
-/// Helm.
-#[derive(Debug)]
-enum Captured {
-    AllBut(HashSet<u64>),
-    Only(HashSet<u64>),
+fn not_run(handler: &str, container: &str) -> String {
+    format!(
+        "{handler} of container {container:?} is a tcpSocket, which the kubelet does not run as a hook: it ends the container after each \
+         start; make it a command (exec) or an httpGet"
+    )
 }
 
-impl Captured {
-    fn of(pod: &Value) -> Self {
-        let set = |ports: Vec<Port>| ports.into_iter().map(|port| port.0.into()).collect();
-        let text = |name| pod::annotation(pod, name);
-        // Traffic of an excluded interface may be the kubelet's.
-        let is_excluded = text(annotation::EXCLUDE_INTERFACES).is_some_and(|interfaces| !interfaces.trim().is_empty());
-        if !proxy::is_redirected(pod) || is_excluded {
-            return Self::Only(HashSet::new());
+/// Returns what lets a hook of an application find the agent, in a pod with this sidecar.
+fn advice(pod: &Value, early: &Early) -> &'static str {
+    let is_native = pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();
+    let sidecar = pod::sidecar(pod).filter(|_| !is_native && early.agent.is_some());
+    match sidecar.map(|sidecar| (Program::of(sidecar), order::has_other_hook(sidecar))) {
+        Some((Program::Proxy("sidecar") | Program::Unknown, false)) => {
+            "set holdApplicationUntilProxyStarts in proxy.istio.io/config, or sidecar.istio.io/nativeSidecar to \"true\""
         }
-        let included = text(annotation::INCLUDE_INBOUND_PORTS).unwrap_or("*");
-        match PortSelector::parse(annotation::INCLUDE_INBOUND_PORTS, included) {
-            Ok(PortSelector::None) => Self::Only(HashSet::new()),
-            Ok(PortSelector::List(ports)) => Self::Only(set(ports)),
-            Ok(PortSelector::All) | Err(_) => {
-                let excluded = text(annotation::EXCLUDE_INBOUND_PORTS).unwrap_or_default();
-                Self::AllBut(set(parse_ports(annotation::EXCLUDE_INBOUND_PORTS, excluded).unwrap_or_default()))
-            }
-        }
-    }
-
-    fn has(&self, port: u64) -> bool {
-        match self {
-            Self::AllBut(ports) => !ports.contains(&port),
-            Self::Only(ports) => ports.contains(&port),
-        }
+        Some((Program::Proxy("sidecar") | Program::Unknown, true)) => "set sidecar.istio.io/nativeSidecar to \"true\"",
+        _ => "make it a command (exec)",
     }
 }

@@ -136,12 +136,12 @@ fn merge(
         set_status(&mut merged, describe(record.as_ref()));
     }
     annotations::check_injected(&merged)?;
-    early::check(&merged)?;
+    early::check(&merged, subject.context())?;
     startable::check((subject.pod, subject.claims), &merged, &template_pod)?;
     let configs = (&config.mesh.json, &subject.proxy_config);
     status_port::check(subject.pod, &merged, configs)?;
     warnings.extend(status_port::warnings(subject.pod, &merged, configs));
-    warnings.extend(early::warnings(&merged));
+    warnings.extend(early::warnings(&merged, subject.context()));
     let templates = selected(config, subject)?;
     let names = || templates.iter().map(|template| template.name());
     warnings.extend(unused::warnings(&config.settings.reads, names(), subject.pod));
@@ -364,7 +364,7 @@ fn finish(
     order::reorder(merged, held || config.values.hold);
     if probes::are_rewritten(merged, config.values.rewrite_probes) {
         let injected = pod::annotation(merged, annotation::STATUS).is_some();
-        probes::rewrite(merged, subject.status_port(), injected, budget)?;
+        probes::rewrite(merged, subject.context(), injected, budget)?;
     }
     pod::annotations_mut(merged).extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
     Ok(advice::warnings(merged, subject.sandbox))

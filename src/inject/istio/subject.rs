@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::early::Context;
 use super::owner::Owner;
+use super::proxy;
 use crate::contract::port;
 use crate::inject::pod;
 
@@ -62,7 +64,11 @@ impl<'a> Subject<'a> {
     /// Returns the status port of the pod's proxy configuration, on which the agent listens unless the pod's annotation
     /// names another.
     pub(super) fn status_port(&self) -> u16 {
-        let port = self.proxy_config.get("statusPort").and_then(Value::as_u64);
-        port.and_then(|port| u16::try_from(port).ok()).unwrap_or(port::STATUS)
+        proxy::number(&self.proxy_config, "statusPort", port::STATUS)
+    }
+
+    /// Returns what decides about early handlers.
+    pub(super) fn context(&self) -> Context {
+        Context::of(Some(&self.proxy_config), self.sandbox)
     }
 }

@@ -8,6 +8,7 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
         "a_value_that_go_reads_as_false_declines_since_1_27_too",
     ),
     ("handler that nobody answers", "tests/inject/early.rs", "captured"),
+    ("handler of another host", "tests/inject/early/hooks.rs", "other_host"),
     ("port of a variable", "tests/inject/ports.rs", "read"),
     (
         "separators of lines in YAML",
@@ -33,7 +34,7 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "probe of the agent's port",
-        "src/inject/istio/probes.rs",
+        "src/inject/istio/probes/tests.rs",
         "a_probe_of_the_agents_port_stays_whether_an_annotation_or_the_configuration_sets_the_port",
     ),
     (

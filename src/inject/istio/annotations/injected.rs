@@ -1,17 +1,13 @@
 //! The check that an injected pod can start as far as its redirection is concerned.
 
-use std::collections::BTreeMap;
-
-use clap::error::ErrorKind;
 use podfacts::ApiPod;
 use podfacts::{SkipReason, Verdict};
-use redirect::iptables::{Etc, Flags, Settings};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::contract::container;
 use crate::inject::istio::policy::{self, Reason};
-use crate::inject::istio::{Error, log_levels};
+use crate::inject::istio::{Error, arguments, log_levels};
 use crate::inject::pod::{self, INIT_CONTAINERS};
 
 /// The argument by which `istio-iptables` checks rules that the plugin has programmed.
@@ -32,7 +28,9 @@ pub(in crate::inject::istio) fn check_injected(pod: &Value) -> Result<(), Error>
             .map_err(|error| Error::Unredirectable(error.to_string()))?;
     }
     log_levels::check(pod).map_err(Error::Unredirectable)?;
-    pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)?;
+    pod::containers(pod, INIT_CONTAINERS)
+        .iter()
+        .try_for_each(|container| arguments::settings(container).map(drop).map_err(Error::Unredirectable))?;
     check_validated(pod)
 }
 
@@ -124,26 +122,6 @@ fn programs_rules(pod: &Value) -> bool {
     let added = context.get("capabilities").map_or(&[][..], |capabilities| pod::list(capabilities, "add"));
     let is_capable = added.iter().any(|name| ["NET_ADMIN", "CAP_NET_ADMIN", "ALL"].iter().any(|known| name == known));
     at < validated && (is_capable || context.get("privileged") == Some(&Value::Bool(true)))
-}
-
-/// Checks the arguments of `istio-init` or `istio-validation`. Arguments with a flag of another release, or with a
-/// variable that the kubelet expands, are not checked.
-fn check_command(container: &Value) -> Result<(), Error> {
-    if !matches!(pod::name(container), container::INIT | container::VALIDATION) {
-        return Ok(());
-    }
-    let args: Vec<&str> = pod::list(container, "args").iter().filter_map(Value::as_str).collect();
-    if args.first() != Some(&"istio-iptables") || args.iter().any(|arg| arg.contains("$(")) {
-        return Ok(());
-    }
-    let invalid = |error: String| Error::Unredirectable(format!("container {}: {error}", pod::name(container)));
-    let flags = match Flags::parse_argv(args.into_iter().map(Into::into).collect()) {
-        Ok(flags) => flags,
-        Err(error) if error.kind() == ErrorKind::UnknownArgument => return Ok(()),
-        Err(error) => return Err(invalid(error.to_string().lines().next().unwrap_or_default().to_owned())),
-    };
-    let settings = Settings::parse(&flags, &BTreeMap::new(), &Etc::none());
-    settings.map(drop).map_err(|error| invalid(error.to_string()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
-use super::{HANDLERS, PROBERS};
+use super::PROBERS;
+use crate::inject::istio::handler::HANDLERS;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Puts the recorded originals back in place of the requests to the agent that stand for them, whose path is the record's

@@ -82,7 +82,7 @@ fn escaped(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
 }
 
 fn operations(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
-    let probe = json!({"httpGet": {"port": 80, "path": "/x", "host": "h", "scheme": "HTTPS"}, "timeoutSeconds": 9});
+    let probe = json!({"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS"}, "timeoutSeconds": 9});
     let other = json!({"tcpSocket": {"port": 80}});
     let lifecycle = json!({"preStop": {"httpGet": {"port": 80}}, "postStart": {"httpGet": {"port": 81}}});
     let (which, list) = (numbers.below(2), ["containers", "initContainers"][numbers.below(2)]);

@@ -36,7 +36,7 @@ pub enum Unanswered {
     )]
     Captured { container: String, handler: &'static str, port: u64 },
     #[error(
-        "init container {container} starts before the proxy, and its {handler} asks the agent on port {port}, which starts with the proxy: \
+        "init container {container} starts before the proxy, and its {handler} asks port {port}, which only the proxy or its agent answers: \
          inject the pod again, or set sidecar.istio.io/nativeSidecar to \"true\""
     )]
     Agent { container: String, handler: &'static str, port: u64 },
@@ -79,6 +79,8 @@ pub(super) struct Early {
     has_rules: bool,
     /// The port of the agent, if it listens on one.
     agent: Option<u16>,
+    /// The ports on which the proxy answers, none of which is redirected.
+    proxys: Vec<u16>,
     /// The `restartPolicy` of the pod.
     policy: String,
 }
@@ -96,6 +98,7 @@ impl Early {
             // `istio-init` follows the init containers of the pod's author.
             has_rules: which == CONTAINERS || proxy::is_redirected_by_node(pod),
             agent: handler::target(pod, context.status_port),
+            proxys: pod::sidecar(pod).map(proxy::answered).unwrap_or_default(),
             policy: pod::text(pod::spec(pod), "restartPolicy").to_owned(),
         }
     }
@@ -162,6 +165,7 @@ impl Early {
             _ if !asked.is_run => Answer::NotAsked,
             _ if asked.is_agents => Answer::Agent,
             Some(true) => Answer::Proxy,
+            _ if self.agent.iter().chain(&self.proxys).any(|own| u64::from(*own) == asked.port) => Answer::Agent,
             Some(false) => Answer::Container,
             None => Answer::Unknown,
         }
@@ -264,8 +268,14 @@ fn ended(pod: &Value, request: &Request<'_>) -> Option<String> {
         Answer::Container | Answer::NotAsked => return None,
     };
     let is_injected = |name: &str| name == container::CORE_DUMP || container::INJECTED.contains(&name);
-    let is_followed =
-        pod::containers(pod, INIT_CONTAINERS).iter().skip(at + 1).any(|item| !is_injected(pod::name(item)));
+    // The kubelet starts the next one at once after a native sidecar without these handlers.
+    let is_awaited = |item: &Value| {
+        pod::text(item, "restartPolicy") != "Always" || OF_INIT.iter().any(|pointer| item.pointer(pointer).is_some())
+    };
+    let is_followed = pod::containers(pod, INIT_CONTAINERS)
+        .iter()
+        .skip(at + 1)
+        .any(|item| !is_injected(pod::name(item)) && is_awaited(item));
     is_followed.then(|| {
         format!(
             "{handler} of init container {:?} asks port {port} {vain} until the proxy starts: the kubelet may end and start the container \
@@ -303,8 +313,11 @@ fn beside(pod: &Value, early: &Early, request: &Request<'_>) -> Option<String> {
     match answer {
         Answer::NotAsked => Some(not_run(handler, name)),
         Answer::Agent | Answer::Proxy if !early.order.is_waited => Some(format!(
-            "{handler} of container {name:?} may ask port {port} before the proxy or its agent answers, because the container does not \
-             wait for them: the kubelet then {}; {}",
+            "{handler} of container {name:?} may ask port {port} before the proxy or its agent answers, {}: the kubelet then {}; {}",
+            match pod::sidecar(pod).is_some_and(order::has_other_hook) {
+                true => "unless the postStart of the proxy waits for them",
+                false => "because the container does not wait for them",
+            },
             early.restart(item).words(),
             advice(pod, early)
         )),

@@ -101,6 +101,12 @@ pub(super) fn readiness_port(sidecar: &Value) -> u16 {
     variable_port(sidecar, READINESS, port::READINESS)
 }
 
+/// Returns the ports on which the proxy of this sidecar answers the kubelet and Prometheus. None of them is redirected.
+pub(super) fn answered(sidecar: &Value) -> Vec<u16> {
+    let Program::Proxy(_) = Program::of(sidecar) else { return Vec::new() };
+    vec![readiness_port(sidecar), variable_port(sidecar, PROMETHEUS, port::PROMETHEUS)]
+}
+
 /// Whether the proxy accepts redirected traffic. The annotation takes precedence over the proxy configuration, which the proxy of a pod
 /// without the annotation follows.
 fn accepts_redirected(pod: &Value, proxy_config: &Value) -> bool {

@@ -15,6 +15,8 @@ pub(super) fn trials() -> Vec<Trial> {
         Trial::test("early/a hook is named where no hook of the proxy waits", race),
         Trial::test("early/a handler of another host stays as its author wrote it", other_host),
         Trial::test("early/a hook whose port may be captured starts the pod where it can", unknown),
+        Trial::test("early/the agent asks the pod for a tcpSocket with a host", tcp_with_host),
+        Trial::test("early/a handler of the proxy's own port is not the container's", of_the_proxy),
         Trial::test("early/a hook with a path like that of the agent is the author's", own_path),
     ]
 }
@@ -144,8 +146,7 @@ fn race() -> Result<(), Failed> {
 pub(crate) fn other_host() -> Result<(), Failed> {
     let request = |host: &str| json!({"httpGet": {"host": host, "port": 80, "path": "/up"}});
     for host in ["reg.example.com", "127.0.0.1"] {
-        let probe = json!({"tcpSocket": {"host": host, "port": 80}});
-        let fields = json!({"livenessProbe": request(host), "readinessProbe": probe,
+        let fields = json!({"livenessProbe": request(host), "readinessProbe": request(host),
             "lifecycle": {"postStart": request(host), "preStop": request(host)}});
         for native in [false, true] {
             let mut pod = pod(&json!({}), &fields);
@@ -158,6 +159,41 @@ pub(crate) fn other_host() -> Result<(), Failed> {
             if !is_kept || !warnings.is_empty() || injected.to_string().contains("ISTIO_KUBE_APP_PROBERS") {
                 return Err(format!("{host} {native}: {app} {warnings:?}").into());
             }
+        }
+    }
+    Ok(())
+}
+
+/// As with Istio, whose rewriting drops this host.
+fn tcp_with_host() -> Result<(), Failed> {
+    let tcp = json!({"tcpSocket": {"host": "127.0.0.1", "port": 8080}});
+    let fields = json!({"readinessProbe": tcp, "lifecycle": {"postStart": tcp, "preStop": tcp}});
+    let (injected, warnings) = review(&injector(json!({}))?, &pod(&json!({}), &fields), true)??;
+    let app = &injected["spec"]["containers"][0];
+    for pointer in ["/readinessProbe", "/lifecycle/postStart", "/lifecycle/preStop"] {
+        let action = app.pointer(pointer).ok_or("no handler")?;
+        let is_agents = action["httpGet"]["port"] == 15020 && action["httpGet"].get("host").is_none();
+        is_agents.then_some(()).ok_or_else(|| format!("{pointer}: {app}"))?;
+    }
+    warnings.is_empty().then_some(()).ok_or_else(|| format!("{warnings:?}").into())
+}
+
+/// The plugin redirects neither the ports of the proxy nor that of the agent.
+fn of_the_proxy() -> Result<(), Failed> {
+    for port in [15020, 15021, 15090] {
+        let request = json!({"httpGet": {"path": "/healthz/ready", "port": port}});
+        let mut once =
+            pod(&json!({annotation::REWRITE_PROBES: "false"}), &json!({"lifecycle": {"postStart": request}}));
+        let (_, warnings) = admitted(&injector(json!({}))?, &once)?;
+        is_named(&warnings, "in vain").then_some(()).ok_or_else(|| format!("{port}: {warnings:?}"))?;
+        once["spec"]["restartPolicy"] = "Never".into();
+        let mut waited = pod(&json!({}), &json!({}));
+        waited["spec"]["initContainers"] =
+            json!([{"name": "side", "image": "s:1", "restartPolicy": "Always", "startupProbe": request}]);
+        for pod in [once, waited] {
+            let reason =
+                review(&injector(json!({}))?, &pod, false)?.err().ok_or_else(|| format!("{pod} is admitted"))?;
+            reason.contains("which only the proxy or its agent answers").then_some(()).ok_or(reason)?;
         }
     }
     Ok(())

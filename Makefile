@@ -63,7 +63,7 @@ export KERNELS := $(TOOLS)/kernels
 # The file with a line for each test suite: its name, the minimum number of its tests, and further arguments.
 COUNTS   := tests/counts
 # The packages whose unit tests also run with the plugin's features: the code that the plugin links.
-PLUGIN_CRATES   := istio-cni contract gocompat cni libcni ruleset redirect netlink netfilter podnet podfacts lookup
+PLUGIN_CRATES   := contract gocompat cni libcni ruleset redirect netlink netfilter podnet podfacts lookup plugin iptables
 PLUGIN_PACKAGES := $(PLUGIN_CRATES:%=--package %)
 SUITES   := $(shell cut -d" " -f1 $(COUNTS))
 # The compiler of the fuzz targets, which need unstable features. The programs' compiler is in rust-toolchain.toml.
@@ -140,7 +140,7 @@ arm:
 arm-tests: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER := qemu-aarch64
 arm-tests: setup
 	@tests/support/make/packages $(PACKAGES_LOG) qemu-user
-	$(PHASE) 'unit tests of the plugin on arm64' cargo test --quiet --target $(MUSL) --no-default-features --lib $(PLUGIN_PACKAGES)
+	$(PHASE) 'unit tests of the plugin on arm64' cargo test --quiet --target $(MUSL) --lib $(PLUGIN_PACKAGES)
 	$(PHASE) 'golden tests on arm64' cargo test --quiet --target $(MUSL) --test golden
 
 # Runs random cases with a new seed, which is printed; EXPLORE_SEED=7 repeats a run. A failing case is written to
@@ -174,7 +174,7 @@ bench: build programs tools
 
 # Programs for nodes are static, because the host may lack libraries.
 build: setup
-	$(PHASE) 'build the plugin' cargo build $(QUIET) --profile plugin --target $(MUSL) --no-default-features --bins
+	$(PHASE) 'build the plugin' cargo build $(QUIET) --profile plugin --target $(MUSL) --package plugin --package iptables
 	$(PHASE) 'build the daemons' cargo build $(QUIET) --release --target $(MUSL) $(DAEMONS:%=--bin %)
 
 IMAGE      ?= localhost/install-cni:0.1.0
@@ -199,8 +199,8 @@ image-reproducible:
 	  cmp target/image/$$arch.1 target/image/$$arch.2 || { echo "✗ two builds for $$arch differ" >&2; exit 1; }; \
 	  echo "✓ $$arch: $$(cat target/image/$$arch.1)"; done
 
-# The static test programs are a separate package, built without default features, so that they are small.
-STATIC_TEST_PROGRAMS := --package istio-cni-test-programs --no-default-features
+# The static test programs are a separate package with few dependencies, so that they are small.
+STATIC_TEST_PROGRAMS := --package istio-cni-test-programs
 # Programs that tests run in namespaces and in pods, whose images contain static programs only. The examples are built, too:
 # they use dev-dependencies, so the library is built with the features of tests and not a second time.
 programs: pod-programs
@@ -226,7 +226,7 @@ fmt:
 
 clippy:
 	$(PHASE) 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
-	$(PHASE) 'clippy of the plugin' cargo clippy --quiet --no-default-features --all-targets $(PLUGIN_PACKAGES) -- -D warnings
+	$(PHASE) 'clippy of the plugin' cargo clippy --quiet --all-targets $(PLUGIN_PACKAGES) -- -D warnings
 
 # Checks links and code blocks of the documentation; make test runs its examples.
 doc: export RUSTDOCFLAGS := -D warnings

@@ -3,8 +3,8 @@
 #![expect(clippy::print_stdout, reason = "prints the explanation")]
 
 use clap::Parser as _;
+use contract::diagnostics::terminal::Style;
 use istio_cni::cnictl::{self, Error, Program, Streams};
-use istio_cni::diagnostics::terminal::Style;
 
 const POD: &str = "
 kind: Pod

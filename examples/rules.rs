@@ -4,9 +4,9 @@
 
 use std::error::Error;
 
-use istio_cni::rules;
 use podfacts::PodFacts;
 use podfacts::{Verdict, of_pod};
+use redirect::rules;
 use ruleset::{Family, restore};
 
 const POD: &str = r#"{

@@ -8,7 +8,7 @@
 //! API server ─ watch ─▶ RuntimeClasses, and the runtime's configuration ─▶ Handlers ─▶ response
 //! ```
 //!
-//! `daemon` binds the [`Sockets`], [`serve`]s them and updates the [`Cache`] by [`watch`]. No response waits for the
+//! `daemon` binds the [`Sockets`], [`serve()`]s them and updates the [`Cache`] by [`watch`]. No response waits for the
 //! API server, and a pod that is not in the cache is "unknown", never "without a sidecar". An agent that shuts down
 //! requests the directories of its successor's installation on `agent.sock`; one that stands by waits there for an offer ([`Handover`]).
 
@@ -24,8 +24,8 @@ pub mod token;
 mod verdicts;
 mod watch;
 
-use crate::diagnostics::LogScope;
-use crate::serve::log::AGENT_SCOPE;
+use contract::diagnostics::LogScope;
+use serve::log::AGENT_SCOPE;
 
 pub use cache::{Cache, Change, Lookup, Store};
 pub use handlers::Handlers;

@@ -4,10 +4,9 @@
 //! uses these modules.
 
 pub mod enablement;
-#[cfg(feature = "daemons")]
 pub mod zds;
 
-use crate::diagnostics::LogScope;
+use contract::diagnostics::LogScope;
 
 /// The scope of log lines.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "ambient");

@@ -28,10 +28,12 @@ mod workload;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use crate::diagnostics::terminal::Style;
+use contract::diagnostics::chain;
+use contract::diagnostics::terminal::Style;
+use serve::cluster;
+
 use crate::inject;
 use crate::inject::istio;
-use crate::serve::cluster;
 
 pub use check::Flags as Check;
 pub use completion::Flags as Completion;
@@ -142,7 +144,7 @@ pub enum Error {
     /// Invalid settings of Dapr's injection.
     #[error(
         "{}; --daprImage sets SIDECAR_IMAGE, --daprNamespace sets NAMESPACE, and --daprSet any variable",
-        crate::diagnostics::chain(.0)
+        chain(.0)
     )]
     DaprSettings(crate::inject::dapr::SettingsError),
     #[error(transparent)]
@@ -214,17 +216,17 @@ pub enum Error {
     Pod(#[from] podfacts::ExtractError),
     /// The rules to trace cannot be parsed.
     #[error("{what}: {cause}")]
-    Rules { what: String, cause: crate::trace::Error },
+    Rules { what: String, cause: redirect::trace::Error },
     #[error(transparent)]
-    Netns(#[from] crate::netns::Error),
+    Netns(#[from] podnet::netns::Error),
     /// The rules of a netns cannot be read.
     #[error(transparent)]
-    Converge(#[from] crate::converge::Error),
+    Converge(#[from] podnet::converge::Error),
     #[error("the output cannot be written: {0}")]
     Json(serde_json::Error),
     /// A saved call of the plugin cannot be parsed.
     #[error(transparent)]
-    Call(#[from] crate::cni::Error),
+    Call(#[from] cni::Error),
     #[error("CNI_COMMAND of the saved environment is not ADD: save the environment of an ADD")]
     NoAdd,
     /// The webhook or the plugin refuses pods, or their validation failed. The command has explained them.

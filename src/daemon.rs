@@ -29,8 +29,9 @@ mod unready;
 use std::io;
 use std::path::PathBuf;
 
-use crate::diagnostics::{Documented, LogScope};
-use crate::serve::log::AGENT_SCOPE;
+use contract::diagnostics::{Documented, LogScope};
+use serve::log::AGENT_SCOPE;
+
 use crate::{install, repair};
 
 pub use flags::Flags;

@@ -31,7 +31,7 @@ mod status;
 mod temporary;
 mod throttle;
 
-use crate::diagnostics::LogScope;
+use contract::diagnostics::LogScope;
 
 pub use directories::{Directories, Place, Relocation};
 pub use flags::Flags;

@@ -3,7 +3,6 @@
 //!
 //! Compiled only for tests. `make reference` writes the files.
 #![expect(clippy::disallowed_methods, reason = "reads the sources and writes the tables")]
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod annotations;
 mod charts;

@@ -27,7 +27,7 @@ mod source;
 mod step;
 mod tracker;
 
-use crate::diagnostics::LogScope;
+use contract::diagnostics::LogScope;
 
 pub use broken::{Broken, Evidence, NotBroken, Owner, detect};
 pub use decide::{Acted, Action, Decision, History, Reason, decide};

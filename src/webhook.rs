@@ -33,7 +33,7 @@ mod warnings;
 
 pub mod flags;
 
-use crate::diagnostics::LogScope;
+use contract::diagnostics::LogScope;
 
 pub use bundle::Selection;
 pub use certificates::Certificates;

@@ -5,7 +5,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use istio_cni::contract;
 use podfacts::PodFacts;
 
 /// The number of threads that accept connections: as many as the agent has workers on a small node.

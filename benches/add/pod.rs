@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Result;
-use istio_cni::contract::{annotation, container, proxy_env};
+use contract::{annotation, container, proxy_env};
 use podfacts::PodFacts;
 use serde_json::{Value, json};
 

@@ -8,12 +8,11 @@ use jiff::Timestamp;
 use kube::Client;
 use podfacts::PodName;
 use serde_json::Value;
+use serve::event::{self, Content, Origin};
+use serve::log::{Record, printable_line};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::cache::{Cache, Store};
-use crate::contract;
-use crate::serve::event::{self, Content, Origin};
-use crate::serve::log::{Record, printable_line};
 
 /// The component that reports the Events.
 const COMPONENT: &str = "istio-cni";

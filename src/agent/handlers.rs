@@ -15,12 +15,12 @@ use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use podfacts::{PodFacts, RuntimeHandler, is_sandbox};
+use serve::resource::watch_list;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::runtime_config;
-use crate::serve::resource::watch_list;
 
 /// The name of containerd's handler of pods with the annotation `io.kubernetes.cri.untrusted-workload`.
 const UNTRUSTED: &str = "untrusted";

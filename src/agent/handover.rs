@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use podfacts::requests::HANDOVER;
+use serve::http::{Response, text};
+use serve::listen;
+use serve::shutdown::Shutdown;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-
-use crate::serve::http::{Response, text};
-use crate::serve::listen;
-use crate::serve::shutdown::Shutdown;
 
 /// The time for which an agent that stands by holds a connection before it replaces the connection by a new one.
 const HOLD: Duration = Duration::from_secs(2);

@@ -1,5 +1,6 @@
 //! The agent's metrics, with Istio's names if Istio has the same metrics.
 
+use contract::diagnostics::Level;
 use hyper::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,7 +11,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::cache::{Cache, Lookup};
 use super::relay::Sample;
-use crate::diagnostics::Level;
 
 /// Histogram buckets in seconds, from the duration of an undisturbed ADD to the plugin's time limit for the API server.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0];

@@ -3,12 +3,10 @@
 //! A body is a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields, as Istio's plugin
 //! sends it; the lines of both plugins are accepted.
 
+use contract::diagnostics::Level;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-
-use crate::contract;
-use crate::diagnostics::Level;
-use crate::serve::log::{PLUGIN_SCOPE, Record};
+use serve::log::{PLUGIN_SCOPE, Record};
 
 /// The maximum number of lines of a request; further lines are omitted.
 const LINES: usize = 1000;

@@ -6,6 +6,9 @@ use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
 use podfacts::{PodName, requests};
 use serde::Serialize;
+use serve::http::{Request, Response, content, text};
+use serve::log::Log;
+use serve::shutdown::Shutdown;
 use tokio::sync::mpsc::Sender;
 
 use super::cache::{Cache, Lookup};
@@ -15,9 +18,6 @@ use super::handover::Handover;
 use super::metrics::Metrics;
 use super::verdicts::Verdicts;
 use crate::install::Installation;
-use crate::serve::http::{Request, Response, content, text};
-use crate::serve::log::Log;
-use crate::serve::shutdown::Shutdown;
 
 /// The time limit of a lookup: half of the plugin's time limit for the response (`LookupBudget::agent`).
 const LOOKUP_LIMIT: Duration = Duration::from_secs(1);

@@ -6,23 +6,22 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use podfacts::requests;
+use serve::http::{self, Limits, Request, Response, text};
+use serve::listen::{Error, Name, PrivateSocket};
+use serve::shutdown::Shutdown;
 
 use super::events;
 use super::relay;
 use super::response::{self, Sources};
-use crate::contract;
-use crate::serve::http::{self, Limits, Request, Response, text};
-use crate::serve::listen::{Error, Name, PrivateSocket};
-use crate::serve::shutdown::Shutdown;
 
-/// The two bound sockets. The kernel queues connections to them until [`serve`] accepts them.
+/// The two bound sockets. The kernel queues connections to them until [`serve()`] accepts them.
 #[derive(Debug)]
 pub struct Sockets {
     agent: PrivateSocket,
     log: PrivateSocket,
 }
 
-/// The paths of both sockets, which stay available while [`serve`] owns the [`Sockets`].
+/// The paths of both sockets, which stay available while [`serve()`] owns the [`Sockets`].
 #[derive(Debug, Clone)]
 pub struct Names {
     agent: Name,

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use serve::log::{Line, Record, printable_line};
+use serve::recent::Recent;
 use tokio::sync::watch;
 
 use super::relay::{self, Sample};
-use crate::contract;
-use crate::serve::log::{Line, Record, printable_line};
-use crate::serve::recent::Recent;
 
 /// The maximum number of pods. Further ones replace those with the oldest verdicts.
 const MAX_PODS: usize = 1024;

@@ -15,11 +15,11 @@ use kube::{Api, Client};
 use podfacts::{ApiPod, PodFacts, PodName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serve::shutdown::Shutdown;
 
 use super::cache::{Cache, Change, Store};
 use super::metrics::Metrics;
 use crate::pods::{PartialPod, PodEvent, PodParts, Subscriber, Watched};
-use crate::serve::shutdown::Shutdown;
 
 /// Watches the pods of this node, applies each event to the cache and passes it to `subscriber`, until shutdown is
 /// requested.

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use contract::ambient::ZTUNNEL;
 use podfacts::selector::LabelSelector;
 use serde::Deserialize;
-
-use crate::contract::ambient::ZTUNNEL;
 
 /// The labels of a pod or a namespace.
 pub type Labels = BTreeMap<String, String>;
@@ -62,7 +61,7 @@ pub struct Facts<'a> {
     pub pod_labels: &'a Labels,
     /// `spec.hostNetwork`
     pub host_network: bool,
-    /// The pod has the annotation [`STATUS`](crate::contract::annotation::STATUS), whatever its value.
+    /// The pod has the annotation [`STATUS`](contract::annotation::STATUS), whatever its value.
     pub has_sidecar: bool,
 }
 
@@ -185,8 +184,9 @@ impl fmt::Display for Skip {
 
 #[cfg(test)]
 mod tests {
+    use contract::ambient::DATAPLANE_MODE;
+
     use super::*;
-    use crate::contract::ambient::DATAPLANE_MODE;
 
     fn labels(mode: &str) -> Labels {
         (mode != "-").then(|| (DATAPLANE_MODE.to_owned(), mode.to_owned())).into_iter().collect()

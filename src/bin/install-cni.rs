@@ -8,11 +8,11 @@ use std::{env, io};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use contract::diagnostics::terminal::Style;
+use contract::diagnostics::{Documented, LogScope};
 use istio_cni::daemon::{self, Check, Command, Output, Program, Uninstall};
-use istio_cni::diagnostics::terminal::Style;
-use istio_cni::diagnostics::{Documented, LogScope};
-use istio_cni::serve::log::{self, Log};
-use istio_cni::{agent, check, install, repair, serve};
+use istio_cni::{agent, check, install, repair};
+use serve::log::{self, Log};
 
 /// The scopes of the program's modules.
 const LOG_SCOPES: [LogScope; 6] = [

@@ -7,8 +7,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use contract::diagnostics::terminal::Style;
 use istio_cni::cnictl::{Program, Streams, run};
-use istio_cni::diagnostics::terminal::Style;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

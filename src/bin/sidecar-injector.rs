@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use istio_cni::diagnostics::LogScope;
-use istio_cni::serve::health::Readiness;
-use istio_cni::serve::log::Log;
-use istio_cni::serve::{listen, signals};
+use contract::diagnostics::LogScope;
 use istio_cni::webhook::{
     ClusterState, Flags, Native, Program, Route, Settings, dapr, istio, run, watch_cluster_state,
 };
-use istio_cni::{repair, serve, webhook};
+use istio_cni::{repair, webhook};
 use prometheus_client::registry::Registry;
+use serve::health::Readiness;
+use serve::log::Log;
+use serve::{listen, signals};
 
 /// The scopes of the program's modules.
 const LOG_SCOPES: [LogScope; 4] =

@@ -6,13 +6,13 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 
+use libcni::conflist::is_read;
+
 use super::kernel;
 use super::node::{Cgroups, Directories, NodeFacts, OtherDirectory, Selinux};
-use crate::contract;
 use crate::install::plan::pod_network;
 use crate::install::snapshot::Snapshot;
 use crate::install::{Located, Settings};
-use crate::libcni::conflist::is_read;
 use crate::runtime_config;
 
 /// Sockets of container runtimes, relative to the node's root.

@@ -6,14 +6,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use contract::IptablesBinary;
-use redirect::istio;
+use contract::diagnostics::chain;
+use netfilter::{Backend, KernelFacts};
+use podnet::converge::{OnDifference, Options, View};
+use podnet::netns::{self, Netns};
+use redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirect, istio};
 
 use super::{Finding, page};
-use crate::converge::{OnDifference, Options, View};
-use crate::diagnostics::chain;
-use crate::netfilter::{self, Backend, KernelFacts};
-use crate::netns::{self, Netns};
-use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirect};
 
 /// A feature of the kernel that the rules of some kind of pod need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::kernel::{self, Kernel};
 use super::{Finding, Report, networks, page};
-use crate::contract;
 use crate::install::Unlocated;
 use crate::install::plan::{Obstacle, PodNetwork};
 use crate::install::settings::Given;

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use contract::diagnostics::terminal::{Colour, Style, printable};
 use serde_json::{Value, json};
 
 use super::{Finding, Outcome};
-use crate::diagnostics::terminal::{Colour, Style, printable};
 
 /// The findings of a check, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -8,6 +8,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use cni::{Call, NetConf, Target};
+use contract::annotation;
+use contract::diagnostics::terminal::{Style, printable};
+use plugin::{Early, before_lookup};
 use podfacts::SkipReason;
 use podfacts::{PodName, is_sandbox};
 use serde_json::{Value, json};
@@ -18,10 +22,6 @@ use super::form::{Detail, Output};
 use super::runtime_class::sandbox_of;
 use super::workload::read_pod;
 use super::{Error, Streams, documents, text};
-use crate::cni::{Call, NetConf, Target};
-use crate::contract::annotation;
-use crate::diagnostics::terminal::{Style, printable};
-use crate::plugin::{self, Early, before_lookup};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Flags {

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use clap::Args;
 use kube::Client;
 use serde_json::{Value, json};
+use serve::cluster as server;
 
 use super::text::read;
 use super::{Error, Streams};
 use crate::inject::istio::{self, BuiltIn, Injector, Mesh, Platform, Settings, Values};
-use crate::serve::cluster as server;
 use cluster::Maps;
 pub(super) use cluster::{ClusterFlags, Nodes, await_response, in_time};
 use operator::Operator;

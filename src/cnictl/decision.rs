@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use podfacts::PodFacts;
 use podfacts::{SkipReason, Verdict};
+use redirect::{Redirect, rules};
 use ruleset::RuleSet;
 use serde_json::Value;
 
@@ -12,8 +13,6 @@ use super::live::Live;
 use super::parameters::{Parameter, parameters};
 use super::validation::FailedValidation;
 use crate::inject::istio::{Injector, Sandbox, policy};
-use crate::redirect::Redirect;
-use crate::rules;
 
 /// The explanation of a pod.
 pub(super) struct Explained {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use contract::SANDBOX;
+use contract::diagnostics::terminal::{Colour, Style, printable};
 use ruleset::{Family, RuleSet, Table, restore};
 use serde_json::{Value, json};
 
@@ -10,8 +12,6 @@ use super::form::Detail;
 use super::next;
 use super::parameters::{Parameter, mode};
 use super::purpose::phrase;
-use crate::contract::SANDBOX;
-use crate::diagnostics::terminal::{Colour, Style, printable};
 use crate::inject::istio::Sandbox;
 
 /// The width of the column of parameters' names, in characters.

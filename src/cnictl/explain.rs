@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use contract::annotation;
 use kube::Client;
 use serde_json::Value;
 
@@ -17,7 +18,6 @@ use super::runtime_class::sandbox_of;
 use super::validation::FailedValidation;
 use super::workload::{Workload, pods_of, read_pod};
 use super::{Error, Streams, add, dapr, documents, status, text};
-use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
 use crate::inject::istio::policy::Reason;
 use crate::inject::istio::{Injected, InjectionOutcome, Request};

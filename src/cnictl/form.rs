@@ -1,10 +1,10 @@
 //! The forms in which commands write explanations: text, text with more detail, JSON or YAML.
 
 use clap::{Args, ValueEnum};
+use contract::diagnostics::terminal::Style;
 use serde_json::Value;
 
 use super::{Error, Streams, text};
-use crate::diagnostics::terminal::Style;
 
 /// The form of explanations.
 #[derive(Debug, Clone, Args)]

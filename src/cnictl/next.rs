@@ -1,9 +1,9 @@
 //! The next steps after an explanation: the meaning of each reason, and how to change the decision. Pure.
 
+use contract::annotation;
 use podfacts::SkipReason;
 
 use super::decision::{Explained, Injection, Redirection};
-use crate::contract::annotation;
 
 /// Returns the steps after this explanation.
 pub(super) fn steps(pod: &Explained) -> Vec<String> {

@@ -2,12 +2,11 @@
 
 use std::fmt::Display;
 
+use contract::{annotation, proxy_env};
 use podfacts::PodFacts;
+use redirect::origin::{Origin, origin};
+use redirect::{CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
 use serde_json::{Value, json};
-
-use crate::contract::{annotation, proxy_env};
-use crate::redirect::origin::{Origin, origin};
-use crate::redirect::{self, CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
 
 /// A parameter of a redirection.
 #[derive(Debug, Clone, PartialEq)]

@@ -69,11 +69,11 @@ fn target(rule: &Rule) -> String {
 
 #[cfg(test)]
 mod tests {
+    use redirect::rules::build;
+    use redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirect};
     use ruleset::Port;
 
     use super::*;
-    use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirect};
-    use crate::rules::build;
 
     #[test]
     fn rules_of_a_default_pod_are_phrased() {

@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use contract::diagnostics::terminal::{is_unprintable, printable};
 use serde_json::{Map, Value};
 
 use super::{Error, Streams};
-use crate::diagnostics::terminal::{is_unprintable, printable};
 use crate::inject::write as yaml_document;
 
 /// The output format of a command.

@@ -7,7 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use contract::diagnostics::terminal::printable;
+use contract::port;
+use podnet::converge;
+use podnet::netns::{Netns, addresses};
 use redirect::istio;
+use redirect::trace::{Connection, Direction, EPHEMERAL_PORT, Effect, Hop, Ruleset, Trace, Verdict, trace};
 use ruleset::{Proto, restore};
 use serde_json::{Value, json};
 
@@ -15,11 +20,6 @@ use super::decision::{Explained, Redirection};
 use super::explain::Pods;
 use super::text::Output;
 use super::{Error, Streams, text};
-use crate::contract::port;
-use crate::converge;
-use crate::diagnostics::terminal::printable;
-use crate::netns::{Netns, addresses};
-use crate::trace::{Connection, Direction, EPHEMERAL_PORT, Effect, Hop, Ruleset, Trace, Verdict, trace};
 
 const EXAMPLES: &str = "Examples:
     istio-cnictl trace web-0 -n shop --outbound 198.51.100.7:80
@@ -153,12 +153,12 @@ impl Flags {
 
 /// Reads the rules of a netns from the kernel, for each backend that has rules in it.
 fn live(path: &Path, destination: SocketAddr) -> Result<Vec<Source>, Error> {
-    let family = crate::trace::family(destination);
+    let family = redirect::trace::family(destination);
     let read = || Ok::<_, converge::Error>((addresses::read()?, converge::saved(family, &istio::OWNED)?));
     let (ips, saved) = Netns::open(path)?.enter(read)??;
     let name = |backend: &str| format!("rules in {} ({backend})", path.display());
     let source = |(backend, text)| Source {
-        name: name(crate::netfilter::Backend::as_str(backend)),
+        name: name(netfilter::Backend::as_str(backend)),
         ips: ips.clone(),
         rules: Rules::Text(text),
     };
@@ -168,7 +168,7 @@ fn live(path: &Path, destination: SocketAddr) -> Result<Vec<Source>, Error> {
 fn of_pod(pod: Explained, destination: SocketAddr) -> Source {
     let name = format!("pod {}", pod.subject());
     let rules = match pod.redirection {
-        Redirection::Yes { rules, .. } => Rules::Text(restore::render(&rules, crate::trace::family(destination))),
+        Redirection::Yes { rules, .. } => Rules::Text(restore::render(&rules, redirect::trace::family(destination))),
         other => Rules::None(other.sentence()),
     };
     Source { name, ips: pod.ips, rules }

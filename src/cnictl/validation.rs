@@ -1,8 +1,7 @@
 //! The failed validation of a pod, as its status reports it: exit code, meaning, and the next steps. Pure.
 
+use contract::{EXIT_USAGE, EXIT_VALIDATION, container};
 use serde_json::{Value, json};
-
-use crate::contract::{EXIT_USAGE, EXIT_VALIDATION, container};
 
 /// A run of `istio-validation` that failed, while no later one has succeeded.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use contract::IptablesBinary;
 use jiff::Timestamp;
+use netfilter::Backend;
+use podnet::converge::{self, OnDifference, Options};
 use redirect::istio;
 use tokio::time::timeout;
 
 use super::Settings;
 use super::report::{Reporter, STALE_FAILURE};
 use crate::agent::{self, NoBackend};
-use crate::converge::{self, OnDifference, Options};
-use crate::netfilter::Backend;
 
-/// The [`Readiness`](crate::serve::health::Readiness) part that is not ready while no backend is available.
+/// The [`Readiness`](serve::health::Readiness) part that is not ready while no backend is available.
 const BACKEND: &str = "backend";
 
 /// The interval between two looks at the kernel and the programs.
@@ -87,8 +87,9 @@ fn missing(
 
 #[cfg(test)]
 mod tests {
+    use netfilter::Unavailable;
+
     use super::*;
-    use crate::netfilter::Unavailable;
 
     #[test]
     fn an_agent_in_a_pod_judges_the_kernel_and_leaves_the_nodes_programs_to_the_plugin() {

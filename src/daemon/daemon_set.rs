@@ -12,7 +12,6 @@ use tokio::time::{sleep, timeout};
 use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
 use super::scheduling::selects;
 use crate::agent::Cache;
-use crate::contract;
 
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);

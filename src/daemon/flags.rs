@@ -3,7 +3,7 @@
 use std::num::ParseIntError;
 use std::path::PathBuf;
 
-use crate::{install, repair, serve};
+use crate::{install, repair};
 
 /// All flags of the daemon.
 #[derive(Debug, Clone, clap::Args)]

@@ -4,10 +4,11 @@ mod words;
 
 use std::fmt::Write as _;
 
+use serve::http::Response;
+use serve::log::Line;
+use serve::page::{self, Escaped, section, table, timed_row, to_seconds, utc};
+
 use super::report::{Pod, Report, Verdict};
-use crate::serve::http::Response;
-use crate::serve::log::Line;
-use crate::serve::page::{self, Escaped, section, table, timed_row, to_seconds, utc};
 
 /// The maximum number of log lines on a page.
 const LINES: usize = 30;

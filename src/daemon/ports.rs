@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use serve::health::{self, Liveness, Readiness};
+use serve::http::{self, Limits, Request, Response};
+use serve::page::{Form, document, requested};
+use serve::shutdown::Shutdown;
+use serve::{listen, metrics};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::page;
 use super::report::{Reporter, SUMMARY};
-use crate::serve::health::{self, Liveness, Readiness};
-use crate::serve::http::{self, Limits, Request, Response};
-use crate::serve::page::{Form, document, requested};
-use crate::serve::shutdown::Shutdown;
-use crate::serve::{listen, metrics};
 
 /// The interval between two attempts to bind a port.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,8 +1,9 @@
 //! The command line of `install-cni`, which the binary parses.
 
+use serve::log;
+
 use super::Flags;
 use crate::install;
-use crate::serve::log;
 
 const EXAMPLES: &str = "Examples:
     install-cni --node-name node-1 --pod-namespace kube-system

@@ -6,17 +6,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use contract::annotation;
 use jiff::{SignedDuration, Timestamp};
 use podfacts::Verdict as Decision;
 use podfacts::{PodFacts, PodName};
 use serde::{Deserialize, Serialize};
+use serve::health::Readiness;
+use serve::log::{Line, Log};
+use serve::page::{self, Latest};
 use tokio::sync::watch;
 
 use crate::agent::{Added, Cache, Problem, Verdicts};
-use crate::contract::annotation;
-use crate::serve::health::Readiness;
-use crate::serve::log::{Line, Log};
-use crate::serve::page::{self, Latest};
 use crate::{install, repair};
 
 /// The path of the document on the monitoring port.

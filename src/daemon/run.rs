@@ -15,6 +15,11 @@ use futures::future::{BoxFuture, Shared};
 use jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use serve::health::{Liveness, Readiness};
+use serve::log::Log;
+use serve::page::Latest;
+use serve::shutdown::Shutdown;
+use serve::{cluster, signals};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -27,11 +32,6 @@ use super::status::{INSTALL, record_ready};
 use super::{Error, Settings, successor, uninstall};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
 use crate::install::{Identity, Installation, Issued, Located, Mounts, Relocation, Resolver, Scope, Sources, Status};
-use crate::serve::health::{Liveness, Readiness};
-use crate::serve::log::Log;
-use crate::serve::page::Latest;
-use crate::serve::shutdown::Shutdown;
-use crate::serve::{self, cluster, signals};
 use crate::{install, repair};
 use tasks::until;
 

@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serve::health::Readiness;
+use serve::listen;
+use serve::shutdown::{Shutdown, Trigger};
+use serve::watch::Watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::{self, Abandoned, Names, Sockets, Sources};
-use crate::contract;
-use crate::serve::health::Readiness;
-use crate::serve::listen;
-use crate::serve::shutdown::{Shutdown, Trigger};
-use crate::serve::watch::Watch;
 
 /// The interval between two checks whether the paths still lead to this agent's sockets, if inotify reports no change.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

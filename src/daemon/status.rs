@@ -1,10 +1,10 @@
 //! Reports the installer's status to probes, to repair, and to tasks that wait for a ready node.
 
+use serve::health::Readiness;
 use tokio::sync::watch;
 
 use crate::agent::Cache;
 use crate::install::Status;
-use crate::serve::health::Readiness;
 
 /// The [`Readiness`] part that the installer reports.
 pub(super) const INSTALL: &str = "install";

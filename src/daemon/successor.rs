@@ -8,7 +8,6 @@ use podfacts::requests::DIRECTORIES;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::decide::Successor;
-use crate::contract;
 use crate::install::{Directories, Relocation, Settings, directories_of};
 
 /// The time limit of the request, connecting included.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serve::listen;
+
 use super::Error;
-use crate::contract;
 use crate::install::{self, Located, Obstacle, RuntimeCache, Scope, Sources};
-use crate::serve::listen;
 
 /// The time limit of the connection attempt to a running agent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

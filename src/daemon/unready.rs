@@ -7,11 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use podfacts::PodName;
+use serve::event::{self, Content, Origin};
+use serve::health::Readiness;
 use tokio::time::timeout;
 
 use crate::agent::{Cache, Store};
-use crate::serve::event::{self, Content, Origin};
-use crate::serve::health::Readiness;
 
 /// The time that the agent has to become ready before it says why it is not.
 const PATIENCE: Duration = Duration::from_secs(5);

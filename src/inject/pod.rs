@@ -5,13 +5,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use contract::container;
 use gotemplate::{member, member_of};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
-
-use crate::contract::container;
 
 /// The value of `image` that stands for the template's image.
 pub(super) const AUTO: &str = "auto";

@@ -10,6 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use contract::diagnostics::without_path;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::{NamedTempFile, TempPath};
 
@@ -17,7 +18,6 @@ use super::operation::{Operation, Source};
 use super::scope::Scope;
 use super::settings::Settings;
 use super::temporary;
-use crate::diagnostics::without_path;
 
 /// A change failed.
 #[derive(Debug, thiserror::Error)]

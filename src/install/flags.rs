@@ -6,11 +6,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use contract::diagnostics::{Documented, page};
 
 use super::server::{InvalidHost, Server};
 use super::settings::{Asked, Entry, Given, KubeconfigSettings, Mode, OWNED, OfRuntime, RESYNC_INTERVAL, Settings};
-use crate::diagnostics::{Documented, page};
-use crate::{contract, runtime_config};
+use crate::runtime_config;
 
 /// The value of a directory that the container runtime's configuration names.
 const AUTO: &str = "auto";

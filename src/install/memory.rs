@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use libcni::conflist::is_read;
+
 use super::directories::{Directories, Place};
 use super::installed::{self, Installed};
 use super::kubeconfig::Account;
@@ -15,8 +17,6 @@ use super::server::Server;
 use super::set_aside::SetAside;
 use super::settings::{Entry, Given, KubeconfigSettings, Mode, OfRuntime, RESYNC_INTERVAL, Settings};
 use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
-use crate::contract;
-use crate::libcni::conflist::is_read;
 
 /// The content of each file, by path. The names of configuration and plugin directories are numbered: `/net0`, `/bin1`.
 #[derive(Debug, Clone, Default)]

@@ -9,11 +9,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use serve::recent::Recent;
 
 use super::operation::Operation;
 use super::plan::Reason;
-use crate::contract;
-use crate::serve::recent::Recent;
 
 /// The number of heals that are kept for reports.
 const HEALS: usize = 20;

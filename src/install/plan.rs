@@ -14,6 +14,8 @@ pub use removal::removal;
 
 use std::path::PathBuf;
 
+use cni::Version;
+
 use super::identity::NoAccount;
 use super::installed;
 use super::kubeconfig;
@@ -25,8 +27,6 @@ use super::server::Unresolved;
 use super::set_aside::SetAside;
 use super::settings::Settings;
 use super::snapshot::{Binary, BinaryState, Snapshot};
-use crate::cni::Version;
-use crate::contract;
 
 /// File operations in their order, and the obstacles to further ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

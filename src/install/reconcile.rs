@@ -10,6 +10,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serve::health::Liveness;
+use serve::shutdown::Shutdown;
+use serve::watch::Watch;
 use tokio::runtime::Builder;
 use tokio::sync::watch::Sender;
 use tokio::time::timeout;
@@ -23,10 +26,6 @@ use super::sources::Sources;
 use super::status::Status;
 use super::temporary;
 use super::throttle::Throttle;
-use crate::contract;
-use crate::serve::health::Liveness;
-use crate::serve::shutdown::Shutdown;
-use crate::serve::watch::Watch;
 
 /// The interval between two passes if a part of the installation is missing.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,6 +8,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use libcni::Edited;
+
 use super::files::{self, Files};
 use super::mounts::Replaced;
 use super::plan::{self, Obstacle, Plan, Step};
@@ -15,7 +17,6 @@ use super::record;
 use super::scope::Scope;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
-use crate::libcni::{self, Edited};
 
 /// A file that stays on the node.
 #[derive(Debug, thiserror::Error)]

@@ -11,11 +11,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::DnsName;
+use serve::shutdown::Shutdown;
 use tokio::net::lookup_host;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-
-use crate::serve::shutdown::Shutdown;
 
 /// The intervals and the time limit of lookups.
 #[derive(Clone, Copy)]

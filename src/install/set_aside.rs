@@ -9,10 +9,10 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::Path;
 
+use libcni::conflist::{Network, is_read, without_delegated};
+
 use super::read::{Unread, access_mode, network_file, unread};
 use super::temporary::is_temporary;
-use crate::contract;
-use crate::libcni::conflist::{Network, is_read, without_delegated};
 
 /// What Cilium adds to the names of the files of other programs.
 const OF_CILIUM: &str = ".cilium_bak";

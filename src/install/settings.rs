@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::server::Server;
-use crate::{contract, runtime_config};
+use crate::runtime_config;
 
 /// The default name of a copy of the node's network.
 pub const OWNED: &str = "02-istio-cni.conflist";
@@ -238,8 +238,9 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use cni::NetConf;
+
     use super::*;
-    use crate::cni::NetConf;
 
     pub(crate) fn entry() -> Entry {
         Entry {

@@ -11,6 +11,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use libcni::conflist::{self, is_read};
+
 use super::directories::Directories;
 use super::executable;
 use super::identity::NoAccount;
@@ -24,8 +26,6 @@ use super::server::Resolution;
 use super::set_aside::{self, SetAside};
 use super::settings::{Mode, Settings};
 use super::temporary::is_stale;
-use crate::contract;
-use crate::libcni::conflist::{self, is_read};
 
 /// The number of bytes of two binaries that are compared at a time.
 const CHUNK: usize = 64 << 10;

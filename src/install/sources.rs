@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serve::health::Liveness;
 use tokio::time::sleep;
 
 use super::identity::Identity;
@@ -13,7 +14,6 @@ use super::plan::{self, Obstacle, Plan};
 use super::server::Resolver;
 use super::settings::Settings;
 use super::snapshot::{CompareCache, Snapshot};
-use crate::serve::health::Liveness;
 
 /// The name under which a replaced directory is reported to the liveness probe.
 const MOUNTS: &str = "mounts";

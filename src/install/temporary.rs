@@ -12,9 +12,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use contract::diagnostics::without_path;
 use tempfile::NamedTempFile;
-
-use crate::diagnostics::without_path;
 
 const PREFIX: &str = ".istio-cni-";
 const SUFFIX: &str = ".tmp";

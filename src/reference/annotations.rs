@@ -1,10 +1,10 @@
 //! Generates the page of annotations and labels of pods, from `contract`, the annotations that the plugin reads and the
 //! injector's checks.
 
+use contract::annotation;
 use podfacts::ANNOTATIONS;
 
 use super::table::{code, head, sentence, table};
-use crate::contract::annotation;
 use crate::inject::istio::{allowed, is_of_templates};
 
 pub(super) fn page() -> String {

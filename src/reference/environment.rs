@@ -1,10 +1,10 @@
 //! Environment variables: those of flags, and those of the proxy's container that change the rules.
 
+use contract::{iptables_env, proxy_env};
 use redirect::iptables;
 
 use super::flags::{commands, help, listed};
 use super::table::{code, head, sentence, table};
-use crate::contract::{iptables_env, proxy_env};
 
 pub(super) fn page() -> String {
     let mut text = head("Environment variables", "the command lines' definitions and `crates/contract`");

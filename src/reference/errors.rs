@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
+use contract::diagnostics::kebab;
+
 use super::table::{code, head, sentence, table};
-use crate::diagnostics::kebab;
 
 /// A variant of an error enum, or a struct.
 #[derive(Debug)]

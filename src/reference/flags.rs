@@ -1,10 +1,10 @@
 //! Flags, from the command lines' own definitions, and the keys of the plugin's configuration.
 
 use clap::{Arg, Command, CommandFactory as _};
+use contract::config_key;
 use redirect::iptables;
 
 use super::table::{code, head, sentence, table};
-use crate::contract::config_key;
 use crate::{cnictl, daemon, webhook};
 
 /// The command lines of all programs.

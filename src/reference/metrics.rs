@@ -2,9 +2,9 @@
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use serve::metrics::register_build;
 
 use super::table::{code, head, sentence, table};
-use crate::serve::metrics::register_build;
 use crate::{agent, install, repair, webhook};
 
 pub(super) fn page() -> String {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use contract::diagnostics::chain;
 use podfacts::PodName;
+use serve::event::{Content, Origin};
 
 use super::broken::{Broken, detect};
 use super::calls::{Calls, Error};
@@ -13,8 +15,6 @@ use super::netns;
 use super::pod::Pod;
 use super::settings::{Settings, Symptom};
 use super::step::{RepairOutcome, Step};
-use crate::diagnostics::chain;
-use crate::serve::event::{Content, Origin};
 
 #[derive(Clone)]
 pub(super) struct Actor {

@@ -6,13 +6,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use contract::dapr;
 use podfacts::PodName;
 use podfacts::SkipReason;
 
 use super::lineage::Lineage;
 use super::pod::{Container, OwnerReference, Pod, Status, Terminated};
 use super::settings::{Settings, Symptom, Validation};
-use crate::contract::dapr;
 
 /// A broken pod, with the fields that decisions and actions need.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::broken::Broken;
-use crate::contract;
 
 /// The time limit of one request, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use serve::event::{Content, Origin, pod, warning};
 
 use super::broken::Broken;
-use crate::serve::event::{Content, Origin, pod, warning};
 
 /// Returns an event about a pod. The name contains the time in nanoseconds to be unique.
 pub(super) fn event(broken: &Broken, origin: Origin<'_>, content: Content<'_>, now: Timestamp) -> Event {

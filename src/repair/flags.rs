@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use crate::contract::{annotation, container};
+use contract::{annotation, container};
 
 /// A flag's value; `None` if the flag or its variable is missing or empty. The value of a ConfigMap's key may be empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use serve::recent::Recent;
 
 use super::decide::Reason;
-use crate::serve::recent::Recent;
 
 /// The number of actions that are kept for reports.
 const ACTIONS: usize = 20;

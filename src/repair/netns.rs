@@ -6,12 +6,13 @@ use std::fmt::Display;
 
 use podfacts::{ExtractError, PodFacts};
 use podfacts::{SkipReason, Verdict, of_pod};
+use podnet::converge;
+use podnet::netns::find::{self, PodIdentity};
+use podnet::netns::{self, Netns};
+use redirect::rules;
 
 use super::broken::Broken;
 use super::settings::Settings;
-use crate::netns::find::PodIdentity;
-use crate::netns::{self, Netns, find};
-use crate::{converge, redirect, rules};
 
 /// The rules of a pod's netns could not be programmed.
 #[derive(Debug, thiserror::Error)]

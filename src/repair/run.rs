@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use serve::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
@@ -21,7 +22,6 @@ use super::source::{Skipped, Source, source, watch_pods};
 use super::step::{RepairOutcome, Step};
 use super::tracker::Tracker;
 use crate::pods::PodEvent;
-use crate::serve::shutdown::Shutdown;
 
 /// The limit of concurrent actions, which also limits the load on a slow API server.
 const MAX_CONCURRENT: usize = 16;

@@ -4,14 +4,13 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use contract::IptablesBinary;
+use contract::diagnostics::Documented;
+use podnet::converge::{OnDifference, Options};
+use podnet::netns::find::SearchPaths;
 use redirect::istio;
 
 use super::flags::{Flags, Given};
 use super::selector::{self, Selector};
-use crate::contract;
-use crate::converge::{OnDifference, Options};
-use crate::diagnostics::Documented;
-use crate::netns::find::SearchPaths;
 
 /// The reaction to broken pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use contract::diagnostics::chain;
 use futures::StreamExt as _;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -13,7 +14,6 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::pod::Pod;
 use super::settings::Settings;
-use crate::diagnostics::chain;
 use crate::pods::{PodEvent, Subscriber, Watched};
 
 /// The page size for lists of all nodes' pods.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use podnet::converge;
+
 use super::broken::Broken;
 use super::decide::Decision;
-use crate::converge;
 
 /// A broken pod and the decision about it.
 #[derive(Debug, Clone)]

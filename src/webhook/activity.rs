@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serve::recent::Recent;
 
 use super::identity::Identity;
 use super::warnings::clipped;
-use crate::serve::recent::Recent;
 
 /// The number of reviews in the list of the slowest ones.
 pub(super) const SLOWEST: usize = 50;

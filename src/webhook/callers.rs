@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustls::RootCertStore;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serve::tls::Tls;
+use serve::watch::Watch;
 use tokio::time::sleep;
 
 use super::files::{parent, read_at_most};
-use crate::serve::tls::Tls;
-use crate::serve::watch::Watch;
 
 /// The size limit of the file in bytes.
 const MAX_SIZE: u64 = 1 << 20;

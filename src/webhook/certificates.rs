@@ -13,6 +13,8 @@ use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use rustls::pki_types::UnixTime;
+use serve::health::Readiness;
+use serve::watch::Watch;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
@@ -22,8 +24,6 @@ use super::identity::{self, Identity};
 use super::issue::{Issued, Lifetime};
 use super::metrics::Metrics;
 use super::store::{self, CertificateStore};
-use crate::serve::health::Readiness;
-use crate::serve::watch::Watch;
 
 /// The name under which this module reports its readiness.
 pub(super) const PART: &str = "certificate";

@@ -21,9 +21,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 use podfacts::is_sandbox;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use crate::serve::health::Readiness;
-use crate::serve::resource::watch_list;
+use serve::health::Readiness;
+use serve::resource::watch_list;
 
 /// The first minor version of Kubernetes with native sidecars without a feature gate.
 const NATIVE_SINCE: u32 = 33;

@@ -17,14 +17,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use serve::health::Readiness;
+use serve::watch::Watch;
 use tokio::time::sleep;
 
 use super::activity::Reload;
 use super::files::{parent, read_at_most};
 use super::metrics::Metrics;
 use super::review::{AdmissionOutcome, Profile, Review};
-use crate::serve::health::Readiness;
-use crate::serve::watch::Watch;
 
 /// The name under which this module reports its readiness.
 pub(super) const PART: &str = "configuration";

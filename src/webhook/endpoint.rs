@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use gotemplate::{Budget, Limits, Stop};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
+use serve::http::{Arrived, Handler, Refusal, Request, Response, busy, content, text};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{self, timeout_at};
@@ -22,7 +23,6 @@ use super::path;
 use super::review::{AdmissionOutcome, Profile, Review, Verdict};
 use super::threads::Threads;
 use super::warnings::clipped;
-use crate::serve::http::{Arrived, Handler, Refusal, Request, Response, busy, content, text};
 
 /// The maximum length of a reason in log and response, in characters; longer reasons are cut. A reason may quote an
 /// annotation, and a pod may have annotations of 256 KiB.

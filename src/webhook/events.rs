@@ -14,10 +14,10 @@ use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use kube::Client;
 use podfacts::name::is_dns_label;
 use serde_json::Value;
+use serve::event::{self, Content, MAX_NAME, Origin};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::review::{AdmissionOutcome, Review, Verdict};
-use crate::serve::event::{self, Content, MAX_NAME, Origin};
 
 /// The reporting component of the Events.
 const COMPONENT: &str = "sidecar-injector";

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use serve::cluster::{self, client};
 
 use super::bundle::Selection;
 use super::certificates::Certificates;
@@ -17,7 +18,6 @@ use super::istio;
 use super::report::StatusPage;
 use super::store::CertificateStore;
 use crate::inject::istio::{BuiltIn, Era, Platform};
-use crate::serve::cluster::{self, client};
 
 mod source;
 

@@ -1,9 +1,10 @@
 //! Renders a server's report as HTML. Pure; every text is escaped, because names and reasons come from pods.
 
+use serve::http::Response;
+use serve::page::{self, Escaped, section, table, terms, timed_row, to_seconds, utc};
+
 use super::report::{Certificate, CertificateReport, Loaded, Report, Reviews};
 use super::warnings::clipped;
-use crate::serve::http::Response;
-use crate::serve::page::{self, Escaped, section, table, terms, timed_row, to_seconds, utc};
 
 /// The length limit of a pod's name on a page, in characters; the document has the whole name.
 const LONGEST_POD: usize = 120;

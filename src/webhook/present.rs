@@ -16,6 +16,8 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use rustls::pki_types::UnixTime;
 use serde_json::Value;
+use serve::health::Readiness;
+use serve::tls::Tls;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -23,8 +25,6 @@ use super::bundle::{self, BundlePatch, Hook, Selection};
 use super::identity::Identity;
 use super::metrics::Metrics;
 use super::presentation::{Choice, Presentation};
-use crate::serve::health::Readiness;
-use crate::serve::tls::Tls;
 
 /// The name under which this module reports its readiness.
 pub(super) const PART: &str = "caBundle";

@@ -1,7 +1,8 @@
 //! The command line of `sidecar-injector`, which the binary parses.
 
+use serve::log;
+
 use super::{Flags, dapr};
-use crate::serve::log;
 
 const EXAMPLES: &str = "Examples:
     sidecar-injector --kubeconfig /etc/kubernetes/admin.conf

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serve::health::Readiness;
+use serve::page::Latest;
 use tokio::sync::watch;
 
 use super::activity::{Activity, BundleState, Refused, Reload, Reloaded, Reviewed};
@@ -15,8 +17,6 @@ use super::certificates::Certificates;
 use super::configuration::Source;
 use super::identity::{Identity, bundle_ends};
 use super::store::CertificateStore;
-use crate::serve::health::Readiness;
-use crate::serve::page::Latest;
 
 /// The facts that only the status page needs.
 #[derive(Debug, Clone)]

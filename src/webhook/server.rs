@@ -7,6 +7,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use serve::health::{self, Liveness, Readiness};
+use serve::http::{self, Handler, Limits, Refusal, Request, Response};
+use serve::metrics;
+use serve::page::{Form, Latest, document, requested};
+use serve::shutdown::Shutdown;
+use serve::tls::Tls;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -21,12 +27,6 @@ use super::metrics::Metrics;
 use super::page;
 use super::present::{self, Managed};
 use super::report::{self, Described, Reporter, StatusPage};
-use crate::serve::health::{self, Liveness, Readiness};
-use crate::serve::http::{self, Handler, Limits, Refusal, Request, Response};
-use crate::serve::metrics;
-use crate::serve::page::{Form, Latest, document, requested};
-use crate::serve::shutdown::Shutdown;
-use crate::serve::tls::Tls;
 
 /// The name under which the server reports its readiness, which ends when shutdown is requested.
 const PART: &str = "server";

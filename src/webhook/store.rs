@@ -9,6 +9,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use contract::diagnostics::without_path;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,7 +18,6 @@ use kube::{Api, Client};
 
 use super::files::read_at_most;
 use super::issue::Issued;
-use crate::diagnostics::without_path;
 
 /// The file's name in a directory.
 const FILE: &str = "sidecar-injector.json";

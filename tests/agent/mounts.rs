@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use istio_cni::contract::REMOVED_MARKER;
+use contract::REMOVED_MARKER;
 use test_support::daemon::{Daemon, Node, cluster, until};
 
 /// Waits until both probes fail; the only reason of the installer is the directory.

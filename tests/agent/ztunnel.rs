@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use istio_cni::ambient::zds::message::{RESPONSE_SIZE, Uid, Workload};
 use istio_cni::ambient::zds::{self, Enrolled, Error, Limits, Metrics, PodNetns, Ztunnels};
-use istio_cni::netns::Netns;
-use istio_cni::serve::http::Listener as _;
-use istio_cni::serve::listen::PrivateSocket;
+use podnet::netns::Netns;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use serve::http::Listener as _;
+use serve::listen::PrivateSocket;
 use tempfile::TempDir;
 use test_support::daemon::until;
 use test_support::ztunnel::{Raw, Seen, Ztunnel, ack, hello};

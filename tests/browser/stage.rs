@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 
 use test_support::daemon::exchange;
-use test_support::tier;
 
 use crate::browser::Browser;
 use crate::injector::Injector;

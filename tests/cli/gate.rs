@@ -177,7 +177,7 @@ fn every_suite_is_counted_and_runs() {
     let counts = stage.path("counts").display().to_string();
     let (code, printed) = stage.run("suites", &[&counts, "plugin", "netfilter"]);
     assert_eq!(code, Some(0), "{printed}");
-    let of_the_plugin = "test --quiet --no-default-features --lib --package=plugin --package=netfilter\n";
+    let of_the_plugin = "test --quiet --lib --package=plugin --package=netfilter\n";
     assert!(stage.read("calls").contains(of_the_plugin), "{}", stage.read("calls"));
     assert!(stage.read("passed").contains("✓ tests: cluster"), "{printed}");
     for missing in ["", "no-such-file"] {

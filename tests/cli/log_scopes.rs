@@ -49,7 +49,10 @@ fn programs_list_the_scopes_of_their_modules() {
     let mut files = Vec::new();
     sources(Path::new("src/bin"), &mut files);
     let programs: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-    let names = defined().into_iter().map(|module| module.file_name().unwrap().to_str().unwrap().to_owned());
+    let names = defined().into_iter().map(|module| {
+        let module = if module.ends_with("src") { module.parent().unwrap() } else { &module };
+        module.file_name().unwrap().to_str().unwrap().to_owned()
+    });
     let missing: Vec<String> =
         names.filter(|name| name != UNUSED && !programs.contains(&format!("{name}::LOG_SCOPE"))).collect();
     assert!(missing.is_empty(), "no program lists the LOG_SCOPE of {missing:?}");

@@ -7,7 +7,6 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::Value;
 use test_support::admission::{Configured, injected, injectors, pod};
-use test_support::tier;
 
 use crate::figures;
 use crate::stage::{Case, Scope, Stage};

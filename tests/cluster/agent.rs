@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use istio_cni::contract::{KUBECONFIG, PLUGIN_NAME, RUN_DIR};
+use contract::{KUBECONFIG, PLUGIN_NAME, RUN_DIR};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use istio_cni::contract::{KUBECONFIG, PLUGIN_NAME, RUN_DIR};
+use contract::{KUBECONFIG, PLUGIN_NAME, RUN_DIR};
 use serde_json::{Value, json};
 
 use crate::account::Account;

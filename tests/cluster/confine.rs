@@ -1,9 +1,9 @@
 //! Tests the admission policy that limits the requests of an agent's token to objects of the agent's own node.
 
 use anyhow::{Result, bail, ensure};
+use contract::EVICTION_LABEL;
 use hyper::Request;
 use hyper::http::request::Builder;
-use istio_cni::contract::EVICTION_LABEL;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, kubectl};

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use istio_cni::contract::annotation;
+use contract::annotation;
 use serde_json::{Value, json};
 
 use crate::account::Account;

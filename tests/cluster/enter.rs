@@ -117,7 +117,7 @@ fn path_with(dir: &Path) -> Result<OsString, String> {
 }
 
 fn find() -> Result<Programs, String> {
-    Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni")))
+    Programs::find(Some(env!("CARGO_BIN_EXE_install-cni")))
 }
 
 /// Returns the path of the binary that contains all Kubernetes components; otherwise the reason why it is missing and

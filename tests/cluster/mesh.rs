@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::{annotation, container};
+use contract::{annotation, container};
 use istio_cni::inject::Struct;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Pods and Deployments of the trials, and predicates on their status.
 
-use istio_cni::contract::{EXIT_VALIDATION, annotation, container};
+use contract::{EXIT_VALIDATION, annotation, container};
 use serde_json::{Value, json};
 
 use test_support::runtime::node::IMAGE;

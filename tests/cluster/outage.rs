@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::{KUBECONFIG, RUN_DIR};
+use contract::{KUBECONFIG, RUN_DIR};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, kubectl};

@@ -1,7 +1,7 @@
 //! Repair, in each of its modes, of pods that started before the plugin was in the chain.
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::container;
+use contract::container;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Trials that each container runtime passes. `tests/support/make/compatibility` makes README's table of them.
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::annotation;
+use contract::annotation;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;

@@ -18,7 +18,6 @@ use test_support::outcome;
 use test_support::runtime::outside;
 use test_support::runtime::pod::APP_PORT;
 use test_support::runtime::trace::Trace;
-use test_support::tier;
 
 /// A trial: its name, its namespace, when it runs, and its body.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use istio_cni::contract::{LOG_FILE, RUN_DIR};
+use contract::{LOG_FILE, RUN_DIR};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, IMAGES, kubectl, upgrade_chart};

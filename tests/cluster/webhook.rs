@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use istio_cni::contract::{annotation, container};
+use contract::{annotation, container};
 use istio_cni::webhook::{Issued, Lifetime};
 use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use istio_cni::contract::{PLUGIN_NAME, POD_ANNOTATIONS_CAPABILITY};
+use contract::{PLUGIN_NAME, POD_ANNOTATIONS_CAPABILITY};
 use serde_json::{Value, json};
 
 use crate::stage::{Case, Missing};

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::PLUGIN_NAME;
+use contract::PLUGIN_NAME;
 
 use crate::stage::Case;
 use test_support::runtime::conflist::Families;

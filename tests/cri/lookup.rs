@@ -1,7 +1,7 @@
 //! Tests from which sources the plugin looks a pod up, and in which order.
 
 use anyhow::Result;
-use istio_cni::contract::annotation;
+use contract::annotation;
 
 use crate::stage::Case;
 use test_support::runtime::conflist::Families;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context as _, Result};
-use istio_cni::contract::{annotation, proxy_env};
+use contract::{annotation, proxy_env};
 use serde_json::Value;
 
 use crate::stage::{Case, Missing};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use istio_cni::contract::annotation;
+use contract::annotation;
 
 use crate::stage::Case;
 use test_support::runtime::conflist::AGENT_NAMESPACE;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::{PLUGIN_NAME, REMOVED_MARKER};
+use contract::{PLUGIN_NAME, REMOVED_MARKER};
 use serde_json::{Value, json};
 
 use crate::stage::Case;

@@ -1,7 +1,7 @@
 //! Pods without redirection run as if the plugin were not in the chain.
 
 use anyhow::Result;
-use istio_cni::contract::{annotation, container};
+use contract::{annotation, container};
 
 use crate::stage::Case;
 use test_support::runtime::conflist::EXCLUDED_NAMESPACE;

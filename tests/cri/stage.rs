@@ -11,7 +11,6 @@ use test_support::outcome;
 use test_support::runtime::engine::Engine;
 use test_support::runtime::node::Node;
 use test_support::runtime::programs::Programs;
-use test_support::tier;
 
 /// A trial: its name and its body, which gets a node without pods.
 pub(crate) type Case = (&'static str, fn(&Node) -> Result<()>);
@@ -54,7 +53,7 @@ impl Stage {
     pub(crate) fn trial(&self, runtime: Runtime, (case, body): Case) -> Trial {
         let (node, name) = (self.node.clone(), runtime.trial(case));
         Trial::ignorable_test(name.clone(), move || {
-            let programs = Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni")));
+            let programs = Programs::find(Some(env!("CARGO_BIN_EXE_install-cni")));
             let (programs, engine) = match programs.and_then(|programs| Ok((programs, runtime.engine()?))) {
                 Ok(found) => found,
                 Err(missing) if tier::required("cri") => {
@@ -129,6 +128,6 @@ fn plugin_log(node: &Path) -> String {
         .filter_map(|entry| Some((entry.metadata().ok()?.created().ok()?, entry.path())))
         .collect();
     runs.sort();
-    let last = runs.pop().map(|(_, dir)| dir.join(istio_cni::contract::LOG_FILE));
+    let last = runs.pop().map(|(_, dir)| dir.join(contract::LOG_FILE));
     last.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_else(|| "(none)".to_owned())
 }

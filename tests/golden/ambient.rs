@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use istio_cni::redirect::ambient::AmbientRedirect;
-use istio_cni::rules::ambient::build;
 use libtest_mimic::Failed;
+use redirect::ambient::AmbientRedirect;
+use redirect::rules::ambient::build;
 use ruleset::{Family, RuleSet, nft, restore};
 use serde::Deserialize;
 

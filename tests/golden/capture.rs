@@ -1,8 +1,7 @@
 //! Compares rules with the expected input of `iptables-restore` and of nft in the tests of Istio's package `capture`.
 
-use istio_cni::redirect::Redirect;
-use istio_cni::rules;
 use libtest_mimic::Failed;
+use redirect::{Redirect, rules};
 use ruleset::{nft, restore};
 
 use crate::same;

@@ -13,7 +13,6 @@ mod plugin;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use test_support::tier;
 
 /// The entries of the corpus and the suites that read them.
 const READERS: [(&str, &str); 12] = [

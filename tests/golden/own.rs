@@ -10,15 +10,14 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::redirect::annotations::{self, Interception};
-use istio_cni::redirect::{
-    CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
-    parse_loopback, parse_owners, parse_ports,
-};
-use istio_cni::rules;
+use contract::{annotation, proxy_env};
 use libtest_mimic::Trial;
 use podfacts::{PodFacts, ProxyContainer};
+use redirect::annotations::{self, Interception};
+use redirect::{
+    CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
+    parse_loopback, parse_owners, parse_ports, rules,
+};
 use ruleset::{Family, Interface, Owner, Port, RuleSet, nft, restore};
 
 use crate::same;

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::redirect::annotations::{self, Interception};
-use istio_cni::rules;
+use contract::{annotation, proxy_env};
 use libtest_mimic::Failed;
 use podfacts::{PodFacts, ProxyContainer};
+use redirect::annotations::{self, Interception};
+use redirect::rules;
 use ruleset::{Family, restore};
 
 use crate::same;

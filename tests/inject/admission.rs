@@ -12,7 +12,6 @@ use proptest::prelude::{Strategy as _, any, prop_oneof};
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 use test_support::admission::{Configured, MESH, injected, injectors, pod, template};
-use test_support::tier;
 
 use super::kube_inject::explain;
 use super::property::run;

@@ -16,7 +16,6 @@ use podfacts::Verdict;
 use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use test_support::tier;
 
 use self::others::{BOTH, By};
 use self::settings::{CHOICES, Declined, Injection};

@@ -16,7 +16,6 @@ use istio_cni::inject::istio::{
 use istio_cni::inject::yaml;
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
-use test_support::tier;
 
 use super::case::{Case, read};
 use super::kube_inject::kube_inject;

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
-use test_support::tier;
 
 use super::kube_inject::kube_inject;
 use super::on_purpose;

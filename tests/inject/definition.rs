@@ -5,8 +5,7 @@
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
-
-use test_support::{go, tier};
+use tier::go;
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gomesh");
 const NAME: &str = "the table of the mesh's configuration is the published definition";

@@ -2,7 +2,7 @@
 
 mod hooks;
 
-use istio_cni::contract::annotation;
+use contract::annotation;
 use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Runs `istio-cnictl` within the process.
 
 use clap::Parser;
+use contract::diagnostics::terminal::Style;
 use istio_cni::cnictl::{self, Command, Error, Streams};
-use istio_cni::diagnostics::terminal::Style;
 use libtest_mimic::Failed;
 
 #[derive(Parser)]

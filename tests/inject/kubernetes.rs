@@ -7,8 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use test_support::go;
+use tier::go;
 
 /// A document as Go writes it, or the reason why Go refuses it.
 #[derive(Debug, Deserialize)]

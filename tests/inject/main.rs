@@ -42,7 +42,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use test_support::tier;
 
 /// Checks the case in this directory.
 type Check = fn(dir: &Path) -> Result<(), Failed>;

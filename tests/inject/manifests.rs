@@ -6,8 +6,6 @@ use proptest::prelude::RngExt as _;
 use proptest::test_runner::TestRng;
 use serde_json::{Value, json};
 
-use test_support::tier;
-
 use super::kept::changes;
 use super::kube_inject::kube_inject;
 use super::kubernetes::{self, written};

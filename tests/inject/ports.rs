@@ -1,6 +1,6 @@
 //! The ports on which the agent and the proxy listen: of variables, of values, and of annotations that need them.
 
-use istio_cni::contract::annotation;
+use contract::annotation;
 use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What the API server, the kubelet or Multus would refuse of an injected pod, and what they would not.
 
-use istio_cni::contract::annotation;
+use contract::annotation;
 use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Platform, Request, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};

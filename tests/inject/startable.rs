@@ -1,7 +1,7 @@
 //! Property: a pod that the injector admits is one whose traffic the plugin can redirect. A random value of an annotation,
 //! or of Helm's values, is refused with its name, or accepted by the plugin.
 
-use istio_cni::contract::annotation;
+use contract::annotation;
 use istio_cni::inject::istio::{BuiltIn, Config, Era, InjectionOutcome, Injector, Request, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use podfacts::PodFacts;

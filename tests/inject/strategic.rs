@@ -6,7 +6,6 @@ use libtest_mimic::{Failed, Trial};
 use proptest::prelude::RngExt as _;
 use proptest::test_runner::TestRng;
 use serde_json::{Map, Value, json};
-use test_support::tier;
 
 use super::kubernetes::{self, patched};
 use super::types::rng;

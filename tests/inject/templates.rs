@@ -9,7 +9,6 @@ use istio_cni::inject::istio::functions;
 use istio_cni::inject::istio::shapes::{mesh, pod};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value as Json, json};
-use test_support::tier;
 
 pub(crate) fn trials(corpus: &Path) -> Vec<Trial> {
     let cases = ["webhook", "webhook-legacy"].map(|folder| std::fs::read_dir(corpus.join(folder)));

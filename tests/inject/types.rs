@@ -6,8 +6,6 @@ use libtest_mimic::{Failed, Trial};
 use proptest::test_runner::{TestRng, TestRunner};
 use serde_json::Value;
 
-use test_support::tier;
-
 use super::kept::changes;
 use super::kubernetes::{self, written};
 use super::random::{TABLE, Types};

@@ -7,7 +7,6 @@ use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Request, Setti
 use istio_cni::inject::yaml;
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
-use test_support::tier;
 
 use super::case::{Case, read};
 

@@ -16,7 +16,6 @@ use istio_cni::install::settings::{KubeconfigSettings, Mode};
 use istio_cni::install::{Scope, remove};
 use libtest_mimic::Arguments;
 use serde_json::{Value, json};
-use test_support::tier;
 
 use node::{LIST, Node, install};
 

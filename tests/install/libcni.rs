@@ -13,12 +13,12 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use istio_cni::install::plan::Plan;
-use istio_cni::libcni::conflist::{Invalid, List, Single, decode_drop_in, drop_in_directory};
+use libcni::conflist::{Invalid, List, Single, decode_drop_in, drop_in_directory};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use test_support::{go, tier};
+use tier::go;
 
 use super::node::{LIST, Node, install};
 use known::KNOWN;

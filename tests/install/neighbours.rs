@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::{Mode, OWNED};
 use istio_cni::install::{Scope, record, remove};
-use istio_cni::libcni::conflist;
+use libcni::conflist;
 use serde_json::{Value, json};
 use test_support::DEADLINE;
 

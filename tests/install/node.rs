@@ -12,7 +12,7 @@ use istio_cni::install::record;
 use istio_cni::install::server::Server;
 use istio_cni::install::settings::{Asked, Entry, Given, KubeconfigSettings, Mode, OfRuntime};
 use istio_cni::install::snapshot::Snapshot;
-use istio_cni::libcni::conflist;
+use libcni::conflist;
 use test_support::program::built;
 
 /// The plugins of other projects that the network configurations in tests name. Each test node has them.

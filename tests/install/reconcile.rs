@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
 use istio_cni::install::{Identity, Issued, Located, Metrics, Resolver, Settings, Sources, Status, Token, run};
-use istio_cni::serve::health::Liveness;
-use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
+use serve::health::Liveness;
+use serve::shutdown::{Shutdown, Trigger};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use istio_cni::contract::{PLUGIN_NAME, REMOVED_MARKER as STUB};
+use contract::{PLUGIN_NAME, REMOVED_MARKER as STUB};
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan::{self, Reason};
 use istio_cni::install::settings::{Mode, OWNED};

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use istio_cni::contract::{PLUGIN_NAME, REMOVED_MARKER as STUB, STUB_STAYS};
+use contract::{PLUGIN_NAME, REMOVED_MARKER as STUB, STUB_STAYS};
 use istio_cni::install::plan::{self, Obstacle};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Scope, remove};

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::Value;
-use test_support::tier;
 
 use self::differences::{DIFFERENCES, Difference, REFUSALS};
 use self::shape::Shape;

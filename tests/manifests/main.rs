@@ -22,7 +22,6 @@ mod tool;
 mod values;
 
 use libtest_mimic::{Arguments, Trial};
-use test_support::tier;
 
 use crate::tool::HELM;
 

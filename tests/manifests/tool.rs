@@ -5,7 +5,6 @@ use std::env;
 use std::path::PathBuf;
 
 use libtest_mimic::Trial;
-use test_support::tier;
 
 /// A program of another project.
 #[derive(Clone, Copy)]

@@ -3,12 +3,11 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use istio_cni::converge::{self, Change, Deviation, OnDifference, Options, View};
-use istio_cni::netfilter::Backend;
-use istio_cni::redirect::Redirect;
-use istio_cni::redirect::ambient::AmbientRedirect;
-use istio_cni::redirect::istio;
 use libtest_mimic::Trial;
+use netfilter::Backend;
+use podnet::converge::{self, Change, Deviation, OnDifference, Options, View};
+use redirect::ambient::AmbientRedirect;
+use redirect::{Redirect, istio};
 use ruleset::{Family, Interface};
 
 use crate::truth::table::Place::{self, Beyond, FarLoopback, Loopback, Other, Pod, Pod1, Remote};

@@ -4,11 +4,11 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
-use istio_cni::contract::IptablesBinary;
-use istio_cni::converge::{self, Change, Deviation, OnDifference, Options, View};
-use istio_cni::netfilter::Backend;
-use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
+use contract::IptablesBinary;
 use libtest_mimic::Trial;
+use netfilter::Backend;
+use podnet::converge::{self, Change, Deviation, OnDifference, Options, View};
+use redirect::{InterceptionMode, PortSelector, Redirect};
 use serde_json::{Value, json};
 
 use crate::encoder::LEGACY;

@@ -2,9 +2,9 @@
 //! tools create from a line written by hand. Other trials compare with texts that this project formats, so they would
 //! miss an error that affects both the text and the rule.
 
-use istio_cni::netfilter::Backend;
-use istio_cni::redirect::istio;
 use libtest_mimic::Trial;
+use netfilter::Backend;
+use redirect::istio;
 use ruleset::{Chain, CtStates, Families, Interface, Match, Owner, Port, Proto, Rule, RuleSet, Table, Target};
 
 use crate::encoder::{assert_same, program, saved};

@@ -1,11 +1,9 @@
 //! Tests of applying rules again, reconciling and removing them with each backend. Rules that are as desired and rules
 //! of other programs are not changed.
 
-use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome, Session};
-use istio_cni::redirect::istio;
-use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
-use istio_cni::rules;
 use libtest_mimic::Trial;
+use netfilter::{Backend, Difference, Error, Live, Outcome, Session};
+use redirect::{InterceptionMode, PortSelector, Redirect, istio, rules};
 use ruleset::{Interface, RuleSet};
 
 use crate::encoder::{CASES, LEGACY, assert_same, case, program, saved, saved_legacy};
@@ -97,7 +95,7 @@ fn everything() -> RuleSet {
     let redirect = Redirect {
         mode: InterceptionMode::Tproxy,
         inbound_ports: PortSelector::All,
-        dns: istio_cni::redirect::DnsCapture::All,
+        dns: redirect::DnsCapture::All,
         exclude_interfaces: nic("eth9"),
         virtual_interfaces: nic("tap0"),
         drop_invalid: true,

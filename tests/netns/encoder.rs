@@ -3,12 +3,10 @@
 
 use std::fmt::Write as _;
 
-use istio_cni::netfilter::{self, Backend, Outcome, Session};
-use istio_cni::redirect::ambient::AmbientRedirect;
-use istio_cni::redirect::istio;
-use istio_cni::redirect::{OwnerGroups, Redirect, parse_interfaces};
-use istio_cni::rules;
 use libtest_mimic::Trial;
+use netfilter::{Backend, Outcome, Session};
+use redirect::ambient::AmbientRedirect;
+use redirect::{OwnerGroups, Redirect, istio, parse_interfaces, rules};
 use ruleset::{Family, Owner, RuleSet, nft, restore};
 
 use crate::random;

@@ -3,7 +3,7 @@
 
 use std::net::{Ipv6Addr, TcpListener};
 
-use istio_cni::contract::{annotation, proxy_env};
+use contract::{annotation, proxy_env};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 

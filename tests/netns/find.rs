@@ -9,10 +9,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use istio_cni::netns::find::{Error, PodIdentity, SearchPaths, find};
 use libtest_mimic::Trial;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use podnet::netns::find::{Error, PodIdentity, SearchPaths, find};
 use tempfile::TempDir;
 
 use test_support::netns::{IPV6, TestNetns, trial};

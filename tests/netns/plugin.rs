@@ -4,7 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
-use istio_cni::contract;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 

@@ -1,11 +1,10 @@
 //! Generates random redirections of pods, for comparisons in a real kernel.
 
-use istio_cni::redirect::{CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
-use istio_cni::rules;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use redirect::{CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, rules};
 use ruleset::{Interface, Owner, Port, RuleSet};
 
 /// The number of cases, fewer than proptest's default because each case creates and programs namespaces.

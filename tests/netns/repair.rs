@@ -3,11 +3,10 @@
 
 use std::future::Future;
 
-use istio_cni::converge::{self, OnDifference, Options, View};
-use istio_cni::redirect::Redirect;
-use istio_cni::redirect::istio;
 use istio_cni::repair::Settings;
 use libtest_mimic::Trial;
+use podnet::converge::{self, OnDifference, Options, View};
+use redirect::{Redirect, istio};
 use serde_json::{Value, json};
 
 use crate::find::{Node, netns};
@@ -69,10 +68,8 @@ fn validate(pod: &TestNetns, time: &str) -> (Option<i32>, String) {
 
 /// Returns the differences between the pod's rules and those that the plugin would program.
 fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
-    let redirect = istio_cni::redirect::annotations::from_pod(facts().settings()).unwrap();
-    let istio_cni::redirect::annotations::Interception::Redirect { redirect, .. } = redirect else {
-        panic!("no redirection")
-    };
+    let redirect = redirect::annotations::from_pod(facts().settings()).unwrap();
+    let redirect::annotations::Interception::Redirect { redirect, .. } = redirect else { panic!("no redirection") };
     let options =
         Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse, owned: &istio::OWNED };
     pod.inside(|| View::take(options).and_then(|view| view.check(&redirect.desired()))).unwrap().differences

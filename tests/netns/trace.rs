@@ -3,12 +3,11 @@
 
 use std::process::Command;
 
-use istio_cni::converge;
-use istio_cni::netfilter::Backend;
-use istio_cni::netns::Netns;
-use istio_cni::redirect::Redirect;
-use istio_cni::redirect::istio;
 use libtest_mimic::Trial;
+use netfilter::Backend;
+use podnet::converge;
+use podnet::netns::Netns;
+use redirect::{Redirect, istio};
 use ruleset::Family;
 use serde_json::{Value, json};
 

@@ -8,12 +8,10 @@ pub(crate) mod table;
 pub(crate) mod topology;
 mod traced;
 
-use istio_cni::converge;
-use istio_cni::netfilter::{self};
-use istio_cni::netns::routes;
-use istio_cni::redirect::Redirect;
-use istio_cni::rules;
 use libtest_mimic::Trial;
+use podnet::converge;
+use podnet::netns::routes;
+use redirect::{Redirect, rules};
 use ruleset::{Family, Owner, nft, restore};
 
 use table::Case;

@@ -6,10 +6,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::{Child, Output, Stdio};
 
-use istio_cni::converge;
-use istio_cni::netfilter::Backend;
-use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
+use netfilter::Backend;
+use podnet::converge;
+use redirect::{InterceptionMode, PortSelector, Redirect};
 
 use test_support::netns::{IPV6, TestNetns, by, trial};
 use test_support::program::{as_user, under_test};

@@ -4,8 +4,8 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use istio_cni::netns::{Error, Netns, addresses, routes};
 use libtest_mimic::Trial;
+use podnet::netns::{Error, Netns, addresses, routes};
 use ruleset::{Family, MarkRoute, Routes};
 
 use test_support::netns::{IPV6, TestNetns, trial};

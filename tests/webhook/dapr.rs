@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use istio_cni::inject::dapr::{self, Component, Decision, Era, Facts, Request, Settings, Trust, User};
-use istio_cni::serve::health::Readiness;
 use istio_cni::webhook::dapr::{Mesh, TrustFiles, route, watch_mesh, watchdog};
 use serde_json::{Value, json};
+use serve::health::Readiness;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 

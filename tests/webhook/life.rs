@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use istio_cni::serve::http::Limits;
+use serve::http::Limits;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use istio_cni::serve::http::Limits;
 use istio_cni::webhook::Settings;
 use serde_json::Value;
+use serve::http::Limits;
 use tokio::task::JoinSet;
 
 use crate::hostile::{Held, assert_serves, head};

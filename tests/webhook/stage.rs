@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use istio_cni::serve::health::Readiness;
-use istio_cni::serve::http::Limits;
-use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use istio_cni::webhook::{
     AdmissionOutcome, Build, CertificateFiles, Certificates, Issued, Lifetime, Profile, Review, Route, Selection,
     Settings, Source, StatusPage, Texts, Verdict, run,
@@ -15,6 +12,9 @@ use istio_cni::webhook::{
 use prometheus_client::registry::Registry;
 use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
+use serve::health::Readiness;
+use serve::http::Limits;
+use serve::shutdown::{Shutdown, Trigger};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

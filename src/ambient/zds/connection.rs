@@ -5,6 +5,7 @@ use std::future::Future;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use contract::diagnostics;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -15,7 +16,6 @@ use super::pod_netns::PodNetns;
 use super::session::{Next, Responded, Session, Violation};
 use super::state::Id;
 use super::ztunnels::{Queue, Update, Ztunnels};
-use crate::diagnostics;
 
 /// The reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]

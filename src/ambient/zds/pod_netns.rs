@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use crate::netns::{self, Identity, Netns};
+use podnet::netns::{self, Identity, Netns};
 
 /// An open netns, which is closed when its last clone is dropped: a request that waits to be sent holds a clone, so its
 /// descriptor is valid. Two values are equal if they are the same network namespace.

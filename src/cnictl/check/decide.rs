@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rights::Right;
 use crate::check::{Finding, Report, page};
-use crate::contract;
 
 /// The state of a cluster, as `gather` has read it. An `Err` is the reason for which the API server did not return the
 /// objects.

@@ -17,7 +17,6 @@ use podfacts::is_sandbox;
 use super::decide::{Agents, Facts, NodeFacts, Service, Webhook};
 use super::rights::{RIGHTS, Right};
 use crate::cnictl::configuration::await_response;
-use crate::contract;
 use crate::webhook::bundle_ends;
 
 /// The suffix of the names of sidecar injectors' webhooks.

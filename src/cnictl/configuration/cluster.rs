@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use serve::cluster;
 use tokio::time::timeout;
 
 use super::super::{Error, Streams};
 use super::kubeconfig::{Files, Found};
-use crate::serve::cluster;
 use crate::webhook::is_native;
 
 /// The time limit of an API request.

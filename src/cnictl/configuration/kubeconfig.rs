@@ -10,8 +10,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use kube::config::{Kubeconfig, KubeconfigError};
-
-use crate::serve::cluster::Error;
+use serve::cluster::Error;
 
 /// The files of a kubeconfig.
 pub(super) struct Files {

@@ -9,7 +9,6 @@ use kube::{Api, Client};
 use tokio::time::timeout;
 
 use super::assess::{Agent, Unreported};
-use crate::contract;
 use crate::daemon::selects;
 
 /// The number of objects in a page of a list.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use contract::diagnostics::terminal::{Colour, Style, printable};
 use podfacts::SkipReason;
 use serde_json::{Value, json};
 
@@ -14,7 +15,6 @@ use super::agents_of;
 use super::assess::Agent;
 use super::show::ready;
 use crate::daemon::report::{Pod, Report, Verdict};
-use crate::diagnostics::terminal::{Colour, Style, printable};
 
 /// The time limit of an agent's response.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use contract::diagnostics::terminal::is_unprintable;
 use serde_json::{Value, json};
 
 use super::assess::{Agent, Unreported};
 use crate::daemon::report::{Pod, Report};
-use crate::diagnostics::terminal::is_unprintable;
 
 /// The width limit of a cell, in characters.
 const MAX_CELL: usize = 60;
@@ -250,9 +250,10 @@ pub(super) fn values(agents: &[Agent]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use serve::log::Line;
+
     use super::*;
     use crate::daemon::report::Counts;
-    use crate::serve::log::Line;
 
     fn agent(node: &str, report: Result<Report, Unreported>) -> Agent {
         Agent { node: node.into(), namespace: "istio-system".into(), pod: "p".into(), report: report.map(Box::new) }

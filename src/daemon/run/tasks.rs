@@ -5,6 +5,7 @@ use std::sync::Arc;
 use podfacts::PodName;
 use podfacts::skipped;
 use prometheus_client::registry::Registry;
+use serve::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -16,7 +17,6 @@ use crate::agent::token::{self, TokenHolder};
 use crate::install::settings::Entry;
 use crate::install::{self, Status};
 use crate::pods::Subscriber;
-use crate::serve::shutdown::Shutdown;
 use crate::{agent, repair};
 
 impl Daemon {

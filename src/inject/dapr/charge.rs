@@ -3,12 +3,12 @@
 //! `inject` calls `charge` after it has read the pod and before it builds the patch, and `charge_components` before it
 //! parses the Components' containers.
 
+use contract::annotation;
 use gotemplate::{Budget, Exceeded};
 
 use super::annotations::Options;
 use super::components::Component;
 use super::pod::Pod;
-use crate::contract::annotation;
 
 /// Annotations that hold lists. Each of their bytes is charged, since one byte can be an element.
 const LISTS: [&str; 7] = [

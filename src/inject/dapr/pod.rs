@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Refusal;
 use crate::inject::{Record, or_default, record, records};
 
-pub(super) use crate::contract::dapr::SIDECAR;
+pub(super) use contract::dapr::SIDECAR;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod<'a> {

@@ -4,11 +4,12 @@
 //! ports are added to Istio's annotations for excluded ports, which Istio's CNI plugin and templates read, in either
 //! order of the webhooks.
 
+use contract::annotation;
+
 use super::annotations::Options;
 use super::args::{HTTP_PORT, PUBLIC_PORT};
 use super::edits::add;
 use super::pod::Pod;
-use crate::contract::annotation;
 use crate::inject::patch::Operation;
 
 /// Returns the operations that add the sidecar's ports to the annotations; none if the pod does not request this, or if

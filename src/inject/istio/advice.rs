@@ -3,11 +3,11 @@
 //!
 //! Pure; for each injection, and for `explain` of a pod that has its sidecar.
 
+use contract::{PROXY_ID, container};
 use serde_json::Value;
 
 use super::sandbox::redirected_sandbox;
 use super::{annotations, pod_resources, proxy};
-use crate::contract::{PROXY_ID, container};
 use crate::inject::image;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
@@ -101,10 +101,10 @@ fn id_of(of: &Value, field: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use contract::annotation;
     use serde_json::json;
 
     use super::*;
-    use crate::contract::annotation;
 
     fn warnings(pod: &Value) -> Vec<String> {
         super::warnings(pod, None)

@@ -8,6 +8,7 @@ mod networks;
 use std::fmt::Display;
 use std::str::FromStr;
 
+use contract::annotation;
 use gocompat::quantity::is_quantity;
 use gotemplate::{Budget, Exceeded};
 use podfacts::name::is_subdomain;
@@ -15,7 +16,6 @@ use redirect::CIDRS;
 use serde_json::Value;
 
 use super::{Error, log_levels, user_volumes};
-use crate::contract::annotation;
 use crate::inject::image;
 use crate::inject::pod;
 pub(super) use injected::{check_injected, check_skipped, is_validated};

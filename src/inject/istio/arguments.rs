@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use clap::error::ErrorKind;
+use contract::container;
 use redirect::iptables::{Etc, Flags, Settings};
 use serde_json::Value;
 
-use crate::contract::container;
 use crate::inject::pod;
 
 /// Reads the arguments of `istio-init` or `istio-validation`; `None` for another container, and for arguments with a flag of another

@@ -5,13 +5,13 @@ mod over;
 
 use std::collections::BTreeMap;
 
+use contract::{annotation, port};
 use serde_json::{Value, json};
 
 use super::config::{Config, Platform};
 use super::settings::SIDECAR;
 use super::unused::Reads;
 use super::{Error, Mesh, Settings, Values};
-use crate::contract::{annotation, port};
 
 /// The namespace of istiod where nothing names another.
 const NAMESPACE: &str = "istio-system";

@@ -1,12 +1,12 @@
 //! The configuration of an injector, with all of its texts parsed.
 
+use contract::port;
 use serde_json::Value;
 
 use super::mesh::Mesh;
 use super::settings::Settings;
 use super::values::Values;
 use super::{chart_values, unused, unused_values};
-use crate::contract::port;
 
 /// The platform of the cluster, if injection depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
+use contract::{PROXY_ID, annotation, port};
 use gotemplate::{Record, Value};
 use serde_json::Value as Json;
 
 use super::config::Config;
 use super::shapes::{mesh, pod as shapes};
 use super::subject::Subject;
-use crate::contract::{PROXY_ID, annotation, port};
 use crate::inject::pod;
 
 /// The data of all templates of one pod.

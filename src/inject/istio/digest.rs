@@ -1,13 +1,13 @@
 //! The digest of the settings of an injection, which the status annotation has: a later injection knows by it whether
 //! its own settings are the same.
 
+use contract::annotation;
 use ring::digest::{Context, SHA256};
 use serde_json::json;
 
 use super::config::Config;
 use super::settings::Program;
 use super::subject::Subject;
-use crate::contract::annotation;
 use crate::inject::pod;
 
 /// The number of hexadecimal digits.

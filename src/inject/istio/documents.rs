@@ -212,8 +212,9 @@ fn owner(document: &Value, kind: Kind) -> Owner {
 
 #[cfg(test)]
 mod tests {
+    use contract::annotation::STATUS;
+
     use super::*;
-    use crate::contract::annotation::STATUS;
     use crate::inject::istio::BuiltIn;
 
     fn inject(text: &str) -> Result<Document, Error> {

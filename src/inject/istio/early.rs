@@ -9,11 +9,11 @@ mod restart;
 
 use std::ops::Range;
 
+use contract::{container, port};
 use serde_json::Value;
 
 use super::handler::{self, action, is_of_other_host};
 use super::proxy::{self, Program};
-use crate::contract::{container, port};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use captured::Captured;
 use order::Order;

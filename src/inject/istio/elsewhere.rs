@@ -1,10 +1,10 @@
 //! The warning about settings of the injection that a workload of a document has outside of its pod template, where neither
 //! the injector nor the CNI plugin reads them.
 
+use contract::annotation;
 use serde_json::{Value, json};
 
 use super::unused;
-use crate::contract::annotation;
 use crate::inject::pod;
 use crate::inject::workload::Kind;
 

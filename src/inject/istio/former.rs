@@ -20,6 +20,7 @@ mod unclear;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use contract::{annotation, container};
 use gotemplate::Budget;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -28,7 +29,6 @@ use super::overrides::Overrides;
 use super::recorded::Reason;
 use super::status::{Record, Status};
 use super::{Error, probes};
-use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::merge::{self, difference, merge_pod, removes, replaced, sets, standing};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};

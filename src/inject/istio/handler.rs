@@ -1,8 +1,8 @@
 //! Probes and lifecycle hooks, and what they ask.
 
+use contract::annotation;
 use serde_json::Value;
 
-use crate::contract::annotation;
 use crate::inject::pod;
 
 /// The probes and lifecycle hooks: JSON pointer in a container, path on the agent's port, and whether it is a probe.

@@ -4,12 +4,12 @@
 //! `documents` reads and writes the metadata of the pod template, by which the CNI plugin and the webhook know the pod,
 //! and writes what it adds to them into those of the job template, too. Pure.
 
+use contract::annotation;
 use gotemplate::Budget;
 use serde_json::{Value, json};
 
 use super::policy::{Decision, Policy, Reason};
 use super::{Error, former};
-use crate::contract::annotation;
 use crate::inject::pod;
 use crate::inject::workload::Kind;
 

@@ -9,6 +9,7 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use contract::{annotation, container};
 use gocompat::parse_bool;
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
@@ -18,7 +19,6 @@ use super::legacy_template::{GROUP, LegacyTemplate};
 use super::status::Status;
 use super::subject::Subject;
 use super::{Error, annotations, former, probes, prometheus};
-use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 use render::Parts;

@@ -3,10 +3,10 @@
 //! `annotations` checks the annotations by these functions before templates use them, and the arguments of the sidecar,
 //! which also have Helm's values, afterwards. Pure.
 
+use contract::container;
+use contract::diagnostics::Level;
 use serde_json::Value;
 
-use crate::contract::container;
-use crate::diagnostics::Level;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// The levels of Envoy.

@@ -4,12 +4,12 @@
 //!
 //! Both are JSON as protobuf writes it, and checked against their protobuf definition.
 
+use contract::{annotation, port};
 use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
 use super::functions::PROXY_DEFAULTS;
 use super::{Error, proto, proxy_config};
-use crate::contract::{annotation, port};
 use crate::inject::{pod, yaml};
 
 /// The mesh configuration, with Istio's defaults.

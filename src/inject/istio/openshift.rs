@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use contract::container;
 use serde_json::Value;
 
-use crate::contract::container;
 use crate::inject::pod::{self, CONTAINERS};
 
 const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";

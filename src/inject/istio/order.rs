@@ -1,8 +1,8 @@
 //! The order of containers, which decides their start and the default container of `kubectl exec`.
 
+use contract::container;
 use serde_json::Value;
 
-use crate::contract::container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Moves the proxy to the end of the containers, or to the start if applications wait for it (`hold`). A native sidecar

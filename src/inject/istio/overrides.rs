@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
+use contract::{annotation, container};
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
 use super::{Error, recorded, unions};
-use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::merge::merge_container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};

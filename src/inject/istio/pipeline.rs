@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use contract::annotation;
 use gocompat::parse_bool;
 use gotemplate::{Budget, Template};
 use serde_json::{Map, Value};
@@ -26,7 +27,6 @@ use super::{
     Error, advice, annotations, digest, early, former, order, place, probes, prometheus, startable, status_port,
     unions, unused, values,
 };
-use crate::contract::annotation;
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::typed::Struct;

@@ -1,9 +1,9 @@
 //! The list of containers in which the sidecar is. Overlays and the pod itself may name it in the other list: their
 //! authors need not know whether the sidecar is native.
 
+use contract::container;
 use serde_json::{Value, json};
 
-use crate::contract::container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Returns the sidecar's list: where an overlay defines it with an image, else where the pod's own one is, else where

@@ -3,10 +3,10 @@
 
 use std::cmp::Ordering;
 
+use contract::container::INJECTED;
 use gocompat::quantity;
 use serde_json::{Map, Value};
 
-use crate::contract::container::INJECTED;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Returns the warnings about a pod with a sidecar.

@@ -4,11 +4,11 @@
 
 use std::fmt;
 
+use contract::annotation;
 use gocompat::parse_bool;
 use podfacts::selector::LabelSelector;
 use serde_json::Value;
 
-use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Releases of Istio with the same rules.

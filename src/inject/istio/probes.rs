@@ -7,13 +7,13 @@ mod restore;
 
 use std::collections::BTreeMap;
 
+use contract::{annotation, container};
 use gocompat::parse_bool;
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
 
 use super::early::{Context, Early};
 use super::handler::{HANDLERS, Handler, is_of_other_host, target};
-use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::patch::Operation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};

@@ -1,12 +1,12 @@
 //! Merged metrics of application and proxy: the proxy's agent serves both on one port, and scrapes the application as
 //! the pod's own Prometheus annotations specify.
 
+use contract::{annotation, port};
 use gocompat::parse_bool;
 use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
 use super::{Error, Mesh, proxy};
-use crate::contract::{annotation, port};
 use crate::inject::{gojson, pod};
 
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";

@@ -1,9 +1,9 @@
 //! What the container `istio-proxy` of a pod runs, and on which ports.
 
+use contract::{annotation, container, port, proxy_env};
 use gocompat::parse_bool;
 use serde_json::Value;
 
-use crate::contract::{annotation, container, port, proxy_env};
 use crate::inject::pod::{self, INIT_CONTAINERS};
 
 /// The variable with the port of readiness, and that with the port of Prometheus.

@@ -3,10 +3,10 @@
 //! `mesh` checks a configuration that a pod's annotation changes, so that the pod's author gets an error instead of a
 //! proxy that never becomes ready.
 
+use contract::annotation;
 use serde_json::Value;
 
 use super::Error;
-use crate::contract::annotation;
 use crate::inject::pod;
 
 type Check = fn(&Value) -> bool;

@@ -115,12 +115,12 @@ fn kind(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use contract::annotation::{OVERRIDES, STATUS};
     use serde_json::json;
 
     use super::super::overrides::Overrides;
     use super::super::status::Status;
     use super::*;
-    use crate::contract::annotation::{OVERRIDES, STATUS};
 
     /// Returns the reason against this text as status, and as overrides.
     fn refusals(text: &str) -> [Option<String>; 2] {

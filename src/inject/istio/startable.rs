@@ -17,10 +17,10 @@ pub(super) use fields::{PROFILES, remain};
 
 use std::collections::HashSet;
 
+use contract::annotation;
 use podfacts::name::{is_key, is_label_value};
 use serde_json::{Map, Value};
 
-use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::typed::{Mismatch, Struct};
 use crate::inject::{image, volume};

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use contract::annotation;
 use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
 use super::{Error, recorded};
-use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 
 /// The names of the items that an earlier injection added.

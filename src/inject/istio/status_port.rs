@@ -2,11 +2,11 @@
 //!
 //! Whichever opens a port second fails, and the pod never becomes ready. An application that declares a port of either is warned about.
 
+use contract::{annotation, container, port};
 use serde_json::Value;
 
 use super::proxy::{self, Listener, Program};
 use super::startable::PROBES;
-use crate::contract::{annotation, container, port};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 const STATUS: &str = "status port of the agent";
@@ -159,9 +159,9 @@ fn declared(merged: &Value, configs: (&Value, &Value), status: u16) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
+    use contract::annotation;
     use serde_json::json;
 
-    use crate::contract::annotation;
     use crate::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Mesh, Request, Settings, Values};
 
     /// Returns the reason against a pod with these annotations.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use contract::port;
 use serde_json::{Map, Value};
 
 use super::early::Context;
 use super::owner::Owner;
 use super::proxy;
-use crate::contract::port;
 use crate::inject::pod;
 
 /// A pod, with the data for its injection that are not in the configuration.

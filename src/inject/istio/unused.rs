@@ -9,6 +9,7 @@ mod misplaced;
 
 use std::collections::BTreeMap;
 
+use contract::{ambient, annotation};
 use gocompat::parse_bool;
 use gotemplate::Template;
 use serde_json::Value;
@@ -16,7 +17,6 @@ use serde_json::Value;
 use super::functions::RESOURCE_ANNOTATIONS;
 use super::shapes::mesh::PROXY_CONFIG;
 use super::{prometheus, proto, user_volumes};
-use crate::contract::{ambient, annotation};
 use crate::inject::{pod, yaml};
 
 /// Functions that read of an annotation map, or of an object with one, what their other arguments name.

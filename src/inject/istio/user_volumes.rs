@@ -1,8 +1,8 @@
 //! The annotations with volumes and mounts that a pod's author adds to the sidecar, in JSON: a map by name, or a list.
 
+use contract::annotation;
 use serde_json::Value;
 
-use crate::contract::annotation;
 use crate::inject::typed::Struct;
 use crate::inject::{pod, volume};
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use libcni::conflist::{Delegate, List, Network, delegated_network, is_read, same_value};
+
 use super::restore::put_back;
 use super::select::{
     Node, Primary, bare, conflist_name, delegates_name_plugin, list_with_entry, names_the_plugin, reads, replaced,
@@ -13,7 +15,6 @@ use crate::install::read::{MAX_CONFIGURATION, too_large};
 use crate::install::record::{self, Original};
 use crate::install::settings::{Mode, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot};
-use crate::libcni::conflist::{Delegate, List, Network, delegated_network, is_read, same_value};
 
 /// Adds the steps after which the node's network names the plugin.
 pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {

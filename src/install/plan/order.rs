@@ -1,9 +1,10 @@
 //! Finds the network that a runtime would load, in the order of the files, and what may keep a runtime from another one. Pure.
 
+use libcni::conflist::{Invalid, Network, is_read};
+
 use super::Obstacle;
 use super::select::{Node, Primary, Refusal, has_only_our_plugin};
 use crate::install::snapshot::NetworkFile;
-use crate::libcni::conflist::{Invalid, Network, is_read};
 
 /// The files of a directory in their order.
 struct Scanned<'a> {

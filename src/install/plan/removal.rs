@@ -2,7 +2,6 @@
 
 use super::unjudged::unjudged;
 use super::{Plan, Reason, network, remove, restore};
-use crate::contract;
 use crate::install::directories::{Directories, Place};
 use crate::install::installed::{Illegible, Installed};
 use crate::install::operation::Operation;

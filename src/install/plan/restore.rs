@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use libcni::conflist::{List, Network, same_value, without_delegated};
+
 use super::select::{bare, conflist_name, is_own, list_with_entry, names_the_plugin, naming, reads, replaced};
 use super::{Plan, Reason, remove};
 use crate::install::operation::{Operation, Source};
@@ -10,7 +12,6 @@ use crate::install::record::Original;
 use crate::install::set_aside::SetAside;
 use crate::install::settings::{Mode, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot};
-use crate::libcni::conflist::{List, Network, same_value, without_delegated};
 
 /// Adds the steps after which no configuration names the plugin, for all modes of installation, and none of this program is left.
 pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {

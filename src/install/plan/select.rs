@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use cni::Version;
+use libcni::conflist::{
+    Invalid, List, Network, Shim, decode_drop_in, drop_in_directory, is_read, paths, without_delegated,
+};
+
 use super::Obstacle;
-use crate::cni::Version;
-use crate::contract;
 use crate::install::operation::Operation;
 use crate::install::read::Unread;
 use crate::install::record::Record;
 use crate::install::settings::{OWNED, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot};
-use crate::libcni::conflist::{
-    Invalid, List, Network, Shim, decode_drop_in, drop_in_directory, is_read, paths, without_delegated,
-};
 
 /// A node's network configurations, for the settings of an installation.
 pub(super) struct Node<'a> {

@@ -1,10 +1,11 @@
 //! Finds the files that may name the plugin and cannot be edited, at a removal. Pure.
 
+use libcni::conflist::{Invalid, Network};
+use libcni::mentions_plugin;
+
 use super::select::{bare, is_own};
 use crate::install::settings::Settings;
 use crate::install::snapshot::{NetworkFile, Snapshot};
-use crate::libcni::conflist::{Invalid, Network};
-use crate::libcni::mentions_plugin;
 
 /// Lists the files, each with the reason; `None` without such a file.
 ///

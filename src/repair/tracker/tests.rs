@@ -2,9 +2,10 @@
 
 mod model;
 
+use netfilter::Backend;
+use podnet::converge::Change;
+
 use super::*;
-use crate::converge::Change;
-use crate::netfilter::Backend;
 use crate::repair::decide::tests::broken;
 use crate::repair::decide::{Action, Reason};
 use crate::repair::lineage::Lineage;
@@ -261,8 +262,8 @@ fn a_failed_validation_after_reprogramming_causes_eviction() {
     assert_eq!(decisions(&mut tracker, second(9)), [Decision::Act(Action::Evict)]);
 }
 
-fn converge_outcome() -> crate::converge::Outcome {
-    crate::converge::Outcome { backend: Backend::IptablesNft, ipv6: false, change: Change::Added, warning: None }
+fn converge_outcome() -> podnet::converge::Outcome {
+    podnet::converge::Outcome { backend: Backend::IptablesNft, ipv6: false, change: Change::Added, warning: None }
 }
 
 #[test]

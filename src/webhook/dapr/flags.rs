@@ -144,7 +144,7 @@ mod tests {
         #[command(flatten)]
         dapr: Flags,
         #[command(flatten)]
-        _log: crate::serve::log::Flags,
+        _log: serve::log::Flags,
     }
 
     fn flags(line: &str) -> Flags {

@@ -13,12 +13,12 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use serve::resource::watch_list;
+use serve::watch::Watch;
 use tokio::time::sleep;
 
 use super::mesh::{CONFIGURATION, Mesh};
 use crate::inject::dapr::{Component, Era, Issuer, Settings, mtls_enabled};
-use crate::serve::resource::watch_list;
-use crate::serve::watch::Watch;
 use crate::webhook::cluster_state::{is_absent, pages};
 use crate::webhook::files::{parent, read_at_most};
 

@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use kube::Client;
+use serve::health::Readiness;
+use serve::shutdown::Shutdown;
 use tokio::time::sleep;
 
 use crate::repair::{self, Metrics, Settings};
-use crate::serve::health::Readiness;
-use crate::serve::shutdown::Shutdown;
 
 /// The interval between checks of the readiness.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);

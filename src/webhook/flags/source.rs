@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serve::cluster;
 
 use super::Flags;
-use crate::serve::cluster;
 use crate::webhook::configuration::{ConfigFile, Source};
 
 /// The mount path of the configuration in Istio's chart.

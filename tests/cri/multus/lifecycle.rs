@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use istio_cni::contract::PLUGIN_NAME;
+use contract::PLUGIN_NAME;
 use serde_json::Value;
 
 use super::stage::{NAMED, Stage};

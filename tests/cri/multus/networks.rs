@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::annotation;
+use contract::annotation;
 use serde_json::{Value, json};
 
 use super::stage::{NAMED, NETWORKS, Stage, adds};

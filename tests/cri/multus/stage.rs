@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::{LOG_FILE, PLUGIN_NAME, REMOVED_MARKER};
+use contract::{LOG_FILE, PLUGIN_NAME, REMOVED_MARKER};
 use serde_json::{Value, json};
 
 use crate::redirect::assert_redirected;

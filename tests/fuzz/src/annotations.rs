@@ -4,12 +4,11 @@
 //! The input is the values of `KEYS`, then the proxy's user and group IDs, separated by zero bytes. The value `~` means
 //! that the key is absent.
 
-use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::netfilter::{self, Backend, Live};
-use istio_cni::redirect::annotations::{Interception, from_pod};
-use istio_cni::rules;
+use contract::{annotation, proxy_env};
+use netfilter::{Backend, Live};
 use podfacts::{PodFacts, ProxyContainer};
-use redirect::istio;
+use redirect::annotations::{Interception, from_pod};
+use redirect::{istio, rules};
 use ruleset::{Family, restore};
 
 const KEYS: [&str; 16] = [

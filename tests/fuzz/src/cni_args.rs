@@ -1,7 +1,7 @@
 //! Parses any CNI environment and checks the names in the result. The input is the values of the variables in `NAMES`,
 //! separated by zero bytes; variables at the end that have no value get a usual one.
 
-use istio_cni::cni::{Call, Target};
+use cni::{Call, Target};
 
 const NAMES: [&str; 5] = ["CNI_ARGS", "CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"];
 

@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::sync::LazyLock;
 
-use istio_cni::rules;
 use redirect::iptables::{Etc, Flags, Settings};
+use redirect::rules;
 use ruleset::{Family, restore};
 
 use crate::text;

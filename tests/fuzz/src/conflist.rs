@@ -1,7 +1,7 @@
 //! Adds the plugin's entry to any network configuration and removes it again. Checks that the entry is the last one of
 //! the list, and that a list without the entry is unchanged, byte for byte, after the removal.
 
-use istio_cni::libcni::conflist::{List, Single, same_value};
+use libcni::conflist::{List, Single, same_value};
 
 const ENTRY: &str = "{\n  \"type\": \"istio-cni\",\n  \"name\": \"fuzz\"\n}";
 

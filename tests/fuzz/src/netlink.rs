@@ -1,7 +1,7 @@
 //! Parses any datagram as netlink messages of the kernel, with attributes at all depths and the expressions of rules.
 
-use istio_cni::netfilter::read_rule;
-use istio_cni::netlink::{Attr, Attrs, Messages, Writer, nested};
+use netfilter::read_rule;
+use netlink::{Attr, Attrs, Messages, Writer, nested};
 
 /// Serializes attributes that were read, without the flag bits of their types and with zeros as padding.
 fn rewritten(attrs: &[Attr<'_>]) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Parses any standard input of the plugin. Checks that each reply is JSON, and that an accepted prevResult is returned
 //! unchanged.
 
-use istio_cni::cni::{NetConf, reply};
+use cni::{NetConf, reply};
 use serde_json::Value;
 
 fn one_json_line(reply: &str) -> Value {

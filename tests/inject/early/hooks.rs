@@ -1,6 +1,6 @@
 //! Hooks of applications that start before the agent, or beside it.
 
-use istio_cni::contract::annotation;
+use contract::annotation;
 use istio_cni::inject::istio::Injector;
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};

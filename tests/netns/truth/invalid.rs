@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use istio_cni::redirect::Redirect;
+use redirect::Redirect;
 use ruleset::Family;
 
 use super::Backend;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use istio_cni::redirect::{
+use redirect::{
     CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
 };
 use ruleset::{Family, Interface, Owner, Port};

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use istio_cni::converge;
-use istio_cni::redirect::istio;
-use istio_cni::trace::{Connection, Direction, Ruleset, Verdict, trace};
+use podnet::converge;
+use redirect::istio;
+use redirect::trace::{Connection, Direction, Ruleset, Verdict, trace};
 use ruleset::{Family, Proto};
 
 use super::table::{Place, Row};

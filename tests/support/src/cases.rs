@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use istio_cni::redirect::{
+use redirect::{
     CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect, parse_cidrs, parse_interfaces,
     parse_loopback, parse_owners, parse_ports,
 };

@@ -8,46 +8,27 @@
 
 use std::time::Duration;
 
-pub mod go;
 pub mod mounts;
 pub mod outcome;
-pub mod tier;
 
 /// The time limit of an expected condition. A condition that comes true ends its wait at once, so the limit is far beyond
 /// what the slowest machine needs.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-#[cfg(feature = "daemons")]
 pub mod admission;
-#[cfg(feature = "daemons")]
 pub mod api;
-#[cfg(feature = "daemons")]
 pub mod cases;
-#[cfg(feature = "daemons")]
 pub mod client;
-#[cfg(feature = "daemons")]
 pub mod crowd;
-#[cfg(feature = "daemons")]
 pub mod daemon;
-#[cfg(feature = "daemons")]
 pub mod hostile;
-#[cfg(feature = "daemons")]
 pub mod metrics;
-#[cfg(feature = "daemons")]
 pub mod netns;
-#[cfg(feature = "daemons")]
 pub mod plugin;
-#[cfg(feature = "daemons")]
 pub mod port;
-#[cfg(feature = "daemons")]
 pub mod program;
-#[cfg(feature = "daemons")]
 pub mod repair;
-#[cfg(feature = "daemons")]
 pub mod runtime;
-#[cfg(feature = "daemons")]
 pub mod servers;
-#[cfg(feature = "daemons")]
 pub mod shuffle;
-#[cfg(feature = "daemons")]
 pub mod ztunnel;

@@ -10,14 +10,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use istio_cni::contract::IptablesBinary;
-use istio_cni::redirect::istio;
+use contract::IptablesBinary;
+use netfilter::Backend;
+use podnet::converge::{OnDifference, Options};
+use podnet::netns::Netns;
+use redirect::istio;
 use ruleset::Family;
 
-use crate::tier;
-use istio_cni::converge::{OnDifference, Options};
-use istio_cni::netfilter::Backend;
-use istio_cni::netns::Netns;
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 

@@ -3,9 +3,9 @@
 use clap::Parser as _;
 use istio_cni::pods::Subscriber;
 use istio_cni::repair::{self, Flags, Metrics, Settings};
-use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use serve::shutdown::{Shutdown, Trigger};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

@@ -19,13 +19,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use cargo_lock::Lockfile;
 use serde_json::{Value, json};
 
-/// The shipped programs, each with the arguments of `cargo tree` that select the program's features.
-const PROGRAMS: [(&str, &[&str]); 5] = [
-    ("istio-cni", &["--no-default-features"]),
-    ("istio-iptables", &["--no-default-features"]),
-    ("install-cni", &[]),
-    ("sidecar-injector", &[]),
-    ("istio-cnictl", &[]),
+/// The shipped programs, each with its package.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("istio-cni", "plugin"),
+    ("istio-iptables", "iptables"),
+    ("install-cni", "istio-cni"),
+    ("sidecar-injector", "istio-cni"),
+    ("istio-cnictl", "istio-cni"),
 ];
 
 /// The checksums of crates, by `NAME vVERSION`. A crate of this repository has none.
@@ -41,8 +41,8 @@ fn main() -> Result<()> {
         .map(|p| (format!("{} v{}", p.name, p.version), p.checksum.as_ref().map(ToString::to_string)))
         .collect();
     fs::create_dir_all(directory).with_context(|| directory.clone())?;
-    for (program, features) in PROGRAMS {
-        let components = components(&crates(target, features)?, &checksums)?;
+    for (program, package) in PROGRAMS {
+        let components = components(&crates(target, package)?, &checksums)?;
         println!("{program}: {} crates", components.len());
         let path = Path::new(directory).join(format!("{program}.cdx.json"));
         let text = serde_json::to_string_pretty(&document(program, &components))?;
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
 
 /// Returns the crates of a build, each as `NAME vVERSION|LICENSE|REPOSITORY`. In the output of `cargo tree`,
 /// `(proc-macro)` or a path may follow the version.
-fn crates(target: &str, features: &[&str]) -> Result<BTreeSet<String>> {
+fn crates(target: &str, package: &str) -> Result<BTreeSet<String>> {
     let mut cargo = Command::new("cargo");
     cargo.args([
         "tree",
@@ -64,8 +64,10 @@ fn crates(target: &str, features: &[&str]) -> Result<BTreeSet<String>> {
         "--format={p}|{l}|{r}",
         "--target",
         target,
+        "--package",
+        package,
     ]);
-    let output = cargo.args(features).output().context("cargo tree")?;
+    let output = cargo.output().context("cargo tree")?;
     ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }

@@ -15,7 +15,7 @@ use libtest_mimic::{Arguments, Failed};
 use proptest::prelude::{Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use test_support::{go, tier};
+use tier::go;
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gomatch");
 

@@ -8,8 +8,7 @@ use anyhow::{Context, Result};
 use gotemplate::{Budget, Delims, Error, Functions, Template, Value, write_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-
-use test_support::go as module;
+use tier::go as module;
 
 /// A template with its data.
 #[derive(Debug, Clone, Serialize)]

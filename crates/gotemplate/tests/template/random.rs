@@ -5,8 +5,6 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 use serde_json::Value as Json;
 
-use test_support::tier;
-
 use crate::go::{self, Request};
 use crate::table;
 

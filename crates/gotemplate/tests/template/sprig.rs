@@ -4,8 +4,6 @@ use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use test_support::tier;
-
 use crate::go::{self, Request};
 use crate::random;
 use crate::table;

@@ -4,8 +4,6 @@ use gotemplate::Delims;
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value as Json, json};
 
-use test_support::tier;
-
 use crate::go::{self, Request};
 
 /// Templates, separated by lines of `---`.

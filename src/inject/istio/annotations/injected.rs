@@ -1,11 +1,11 @@
 //! The check that an injected pod can start as far as its redirection is concerned.
 
+use contract::container;
 use podfacts::ApiPod;
 use podfacts::{SkipReason, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::contract::container;
 use crate::inject::istio::policy::{self, Reason};
 use crate::inject::istio::{Error, arguments, log_levels};
 use crate::inject::pod::{self, INIT_CONTAINERS};

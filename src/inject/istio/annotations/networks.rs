@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 
+use contract::annotation;
 use gotemplate::{Budget, Exceeded};
 use ipnet::IpNet;
 use podfacts::name::is_part;
 use serde_json::{Map, Value};
 
-use crate::contract::annotation;
 use crate::inject::gojson;
 use crate::inject::istio::Error;
 use crate::inject::pod;

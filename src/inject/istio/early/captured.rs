@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use contract::container;
 use redirect::annotations::{Interception, from_pod};
 use redirect::{PodSettings, PortSelector, Redirect};
 use ruleset::Port;
 use serde_json::Value;
 
-use crate::contract::container;
 use crate::inject::istio::sandbox::redirected_sandbox;
 use crate::inject::istio::{arguments, proxy};
 use crate::inject::pod::{self, INIT_CONTAINERS};
@@ -90,10 +90,10 @@ impl Captured {
 
 #[cfg(test)]
 mod tests {
+    use contract::annotation;
     use serde_json::json;
 
     use super::*;
-    use crate::contract::annotation;
 
     fn has(annotations: &Value, inits: &Value, ports: [u64; 4]) -> [Option<bool>; 4] {
         let sidecar = json!({"name": "istio-proxy", "args": ["proxy", "sidecar"]});

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use contract::container;
 use serde_json::Value;
 
-use crate::contract::container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// The containers of one list by the start of the agent.

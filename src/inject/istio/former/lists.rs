@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use contract::container;
 use serde_json::{Value, json};
 
 use super::Former;
-use crate::contract::container;
 use crate::inject::istio::overrides::Overrides;
 use crate::inject::merge::restricted;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};

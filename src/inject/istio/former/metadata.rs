@@ -3,11 +3,11 @@
 //! The former injection did not record which of them it wrote. A value that differs from the one that injections write
 //! is the author's and stays.
 
+use contract::{annotation, container};
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
 use super::{Former, metrics, remove_if};
-use crate::contract::{annotation, container};
 use crate::inject::istio::Error;
 use crate::inject::istio::legacy_template::GROUP;
 use crate::inject::istio::status::Status;

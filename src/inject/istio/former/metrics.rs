@@ -3,11 +3,11 @@
 //! Port, path and `scrape` count one by one: a value that the former injection cannot have written is another's and
 //! stays. The others are those of the sidecar's variable.
 
+use contract::{annotation, container, port};
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
 use super::{Former, remove_if};
-use crate::contract::{annotation, container, port};
 use crate::inject::istio::{Error, probes, prometheus};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 

@@ -1,9 +1,9 @@
 //! Warnings about values that no record attributes to the pod's author or to a former injection.
 
+use contract::{annotation, container};
 use serde_json::{Map, Value};
 
 use super::metadata::{CANONICAL_NAME, CANONICAL_REVISION, Canonical, OF_VALUES, has_labels};
-use crate::contract::{annotation, container};
 use crate::inject::istio::overrides::Overrides;
 use crate::inject::istio::status::Status;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};

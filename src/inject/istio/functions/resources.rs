@@ -3,12 +3,12 @@
 
 use std::cmp::Ordering;
 
+use contract::annotation;
 use gocompat::quantity;
 use gotemplate::{Args, Budget, Functions, Map, Reason, Value, write_json};
 use serde_json::{Map as Object, Value as Json};
 
 use super::map;
-use crate::contract::annotation;
 use crate::inject::gojson;
 
 const LIMITS: &str = "limits";

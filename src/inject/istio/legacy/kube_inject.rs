@@ -3,11 +3,11 @@
 //! The injected containers and volumes follow the pod's own. The template's pull secrets and the annotations for
 //! metrics are not added. Since Istio 1.4, the CNI plugin's annotations (`podRedirectAnnot`) are added to the pod.
 
+use contract::{annotation, container};
 use gotemplate::Budget;
 use serde_json::Value;
 
 use super::{rendered, takes_group};
-use crate::contract::{annotation, container};
 use crate::inject::istio::config::Config;
 use crate::inject::istio::legacy_template::{GROUP, LegacyTemplate};
 use crate::inject::istio::subject::Subject;

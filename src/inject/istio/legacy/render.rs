@@ -1,9 +1,9 @@
 //! The output of a legacy template, converted to Go's types.
 
+use contract::container;
 use gotemplate::{Budget, Template};
 use serde_json::{Map, Value, json};
 
-use crate::contract::container;
 use crate::inject::istio::config::Config;
 use crate::inject::istio::data::Data;
 use crate::inject::istio::splice::Spliced;

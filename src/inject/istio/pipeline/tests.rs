@@ -1,10 +1,10 @@
 //! Tests of the choice of templates, of the sidecar's place, and of budgets.
 
+use contract::container;
 use gotemplate::Limits;
 use serde_json::json;
 
 use super::*;
-use crate::contract::container;
 use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Settings};
 
 /// Returns the labels of a pod that is injected with these templates, with a budget of `steps`.

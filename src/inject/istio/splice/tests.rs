@@ -1,12 +1,12 @@
 //! Tests of hostile texts in each place of a pod, with templates that hold them and templates that do not.
 
+use contract::annotation;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
-use crate::contract::annotation;
 use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Mesh, Request, Settings};
 
 /// Splices texts in double quotes, in single quotes, in a flow map, without quotes, and as JSON.

@@ -1,9 +1,9 @@
 //! Warnings about annotations that are without effect because of what the injected pod is: nothing redirects its traffic, or it has no proxy.
 
+use contract::annotation;
 use serde_json::Value;
 
 use super::listed;
-use crate::contract::annotation;
 use crate::inject::istio::prometheus::{PORT, SCRAPING};
 use crate::inject::istio::proxy::{self, Program};
 use crate::inject::pod;

@@ -1,7 +1,8 @@
 //! The name that a mistyped name means.
 
+use contract::annotation;
+
 use super::{MOST, PREFIXES, has_prefix};
-use crate::contract::annotation;
 
 /// The most changes by which a name is taken for a mistyped one.
 const CHANGES: usize = 2;

@@ -1,9 +1,9 @@
 //! Warnings about annotations of Istio that a pod has as labels, and labels that it has as annotations: both have no effect.
 
+use contract::annotation;
 use serde_json::Value;
 
 use super::{LABELS, OF_ISTIO, Reads, is_read, listed};
-use crate::contract::annotation;
 use crate::inject::pod;
 
 /// Whether Istio reads this name as an annotation only.

@@ -1,7 +1,8 @@
 //! Conversions of single plugins to lists, what a removal puts back, and files that other programs have renamed.
 
+use libcni::conflist::List;
+
 use super::*;
-use crate::libcni::conflist::List;
 
 #[test]
 fn a_single_plugin_is_converted_to_a_list_before_its_file_is_removed() {

@@ -1,8 +1,9 @@
 //! Plans beside Multus, which copies a network with the plugin's entry.
 
+use libcni::conflist;
+
 use super::*;
 use crate::install::record::Original;
-use crate::libcni::conflist;
 
 /// Multus' configuration with a copy of `network`.
 fn copy(network: &str) -> String {

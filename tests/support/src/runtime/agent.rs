@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
-use istio_cni::contract;
 use nix::sys::socket::{Shutdown, shutdown};
 
 use super::cluster::Cluster;

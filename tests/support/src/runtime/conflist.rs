@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use istio_cni::contract;
 use serde_json::{Value, json};
 
 use super::client::Cri;

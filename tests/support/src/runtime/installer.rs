@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use istio_cni::contract;
-use istio_cni::libcni::conflist;
+use libcni::conflist;
 use nix::sys::signal::{Signal, kill};
 
 use super::conflist::AGENT_NAMESPACE;

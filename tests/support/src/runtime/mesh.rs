@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use istio_cni::contract;
 use serde_json::Value;
 
 use super::agent::Agent;

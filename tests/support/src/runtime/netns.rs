@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use istio_cni::netns;
+use podnet::netns;
 
 /// An open network namespace.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
-use istio_cni::contract::{annotation, container};
+use contract::{annotation, container};
 use k8s_cri::v1::{
     Capability, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption,

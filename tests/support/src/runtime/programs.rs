@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-use istio_cni::contract::PLUGIN_NAME;
+use contract::PLUGIN_NAME;
 use nix::unistd::Uid;
 
 use super::engine::Engine;
@@ -146,7 +146,7 @@ fn plugin() -> Result<PathBuf, String> {
     let target = target()?;
     newest(&target.join(musl()), PLUGIN_NAME)
         .or_else(|| newest(&target, PLUGIN_NAME))
-        .ok_or_else(|| format!("{PLUGIN_NAME} is not built; cargo build --bin {PLUGIN_NAME}"))
+        .ok_or_else(|| format!("{PLUGIN_NAME} is not built; cargo build --package plugin"))
 }
 
 fn musl() -> String {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::{self, annotation};
+use contract::annotation;
 use serde_json::Value;
 
 use crate::page::Page;

@@ -1,9 +1,8 @@
 //! Decides about a call before the pod is looked up. Pure.
 
+use cni::{NetConf, PodArgs};
+use contract::annotation;
 use podfacts::{PodName, SkipReason, verdict};
-
-use crate::cni::{NetConf, PodArgs};
-use crate::contract::annotation;
 
 /// The decision that needs only the request and the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

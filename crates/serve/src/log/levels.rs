@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::diagnostics::Level;
+use contract::diagnostics::Level;
 
 /// The level of an event's log line.
 pub(super) fn level_of(event: &tracing::Metadata<'_>) -> Level {

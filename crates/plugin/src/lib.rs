@@ -15,10 +15,9 @@ pub use stub::Stub;
 use std::io::Read;
 use std::path::PathBuf;
 
-use crate::cni::{self, Call, Code, NetConf, Version, reply};
-use crate::contract;
-use crate::diagnostics::{Documented, Level, causes, chain};
-use crate::{converge, netfilter, netns, redirect};
+use cni::{Call, Code, NetConf, Version, reply};
+use contract::diagnostics::{Documented, Level, causes, chain};
+use podnet::{converge, netns};
 
 /// The outputs of the process.
 #[derive(Debug)]
@@ -236,7 +235,6 @@ fn reply_to(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink;
 
     #[test]
     fn a_panic_is_a_reply_that_a_runtime_can_read() {

@@ -4,7 +4,7 @@ use std::io::{stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
-use istio_cni::iptables::{Invocation, run};
+use iptables::{Invocation, run};
 
 fn main() -> ExitCode {
     // Variables that are not UTF-8 are omitted: this program uses none of them.

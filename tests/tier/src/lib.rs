@@ -4,6 +4,10 @@
 //! A trial whose input is missing is ignored with the reason, never passed. If `REQUIRE_TIERS` names the trial's tier,
 //! the trial fails instead.
 
+#![allow(clippy::disallowed_methods, reason = "tests read the environment and start Go")]
+
+pub mod go;
+
 use std::env;
 use std::path::{Path, PathBuf};
 

@@ -10,12 +10,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use contract::diagnostics::Level;
 use podfacts::requests;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
-
-use crate::contract;
-use crate::diagnostics::Level;
 
 /// The lines of one invocation, written at its end.
 #[derive(Debug)]

@@ -12,13 +12,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use contract::diagnostics::without_path;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::unistd::geteuid;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::sleep;
 
 use super::http::Listener;
-use crate::diagnostics::without_path;
 
 /// The name prefix of sockets that have not been renamed yet.
 const UNFINISHED: &str = ".listen.";

@@ -11,7 +11,7 @@ use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::serve::http::{Request, Response, content, text};
+use crate::http::{Request, Response, content, text};
 
 /// The path of the page on the monitoring port.
 pub const PAGE: &str = "/status";

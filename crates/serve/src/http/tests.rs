@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use hyper::StatusCode;
 
 use super::*;
-use crate::serve::shutdown::Trigger;
+use crate::shutdown::Trigger;
 
 /// Handles requests; the first one requests the end of its connection.
 struct Ending {

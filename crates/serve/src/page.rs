@@ -11,12 +11,12 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use contract::diagnostics::terminal::is_unprintable;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use ring::digest::{SHA256, digest};
 
 use super::http::{Response, content};
-use crate::diagnostics::terminal::is_unprintable;
 
 pub use parts::{section, state, table, terms, timed_row, to_seconds, utc};
 pub use report::{DOCUMENT, Form, Latest, PAGE, document, requested};

@@ -9,7 +9,7 @@ pub use run::{Invocation, run};
 
 use std::io;
 
-use crate::{converge, netns};
+use podnet::{converge, netns};
 
 /// A run that ended early.
 #[derive(Debug, thiserror::Error)]

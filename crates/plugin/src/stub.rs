@@ -11,9 +11,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::cni::{self, Call, Removed, reply};
-use crate::contract;
-use crate::libcni::{self, Cached, Edited};
+use cni::{Call, Removed, reply};
+use libcni::{Cached, Edited};
 
 /// The plugin's binary beside a marker.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub mod signals;
 pub mod tls;
 pub mod watch;
 
-use crate::diagnostics::LogScope;
+use contract::diagnostics::LogScope;
 
 /// The scope of log lines: that of the node agent.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), log::AGENT_SCOPE);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use istio_cni::repair::{Flags, Metrics, Settings, run};
-use istio_cni::serve::shutdown::Shutdown;
+use serve::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 

@@ -1,7 +1,8 @@
 //! Istio's logging flags.
 
+use contract::diagnostics::Level;
+
 use super::{AGENT_SCOPE, Levels, PLUGIN_SCOPE};
-use crate::diagnostics::Level;
 
 /// Logging options.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]

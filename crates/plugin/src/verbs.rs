@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
+use cni::{Command, NetConf, Target, reply};
+use contract::diagnostics::{Documented as _, Level};
 use lookup::{Found, Lookup, LookupBudget};
 use podfacts::{PodFacts, PodName, SkipReason, Verdict};
-use redirect::istio;
-use redirect::{Redirect, rules};
+use podnet::converge::{self, Checked, OnDifference, View};
+use podnet::netns::Netns;
+use redirect::{Redirect, istio, rules};
 
 use super::early::{self, Early};
 use super::{Error, Log};
-use crate::cni::{self, Command, NetConf, Target, reply};
-use crate::contract;
-use crate::converge::{self, Checked, OnDifference, View};
-use crate::diagnostics::{Documented as _, Level};
-use crate::netns::Netns;
 
 /// The result of ADD or CHECK for a pod.
 enum Done<T> {

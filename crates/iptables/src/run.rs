@@ -9,16 +9,15 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use redirect::Redirect;
+use contract::diagnostics::chain;
+use podnet::converge::{self, Change, Cleanup, OnDifference, Options, Outcome};
+use podnet::netns::{HostAddresses, addresses};
+use podnet::validate;
 use redirect::iptables::{Action, Etc, Flags, Settings};
-use redirect::istio;
+use redirect::{Redirect, istio, rules};
 use ruleset::{nft, restore};
 
 use super::Error;
-use crate::converge::{self, Change, Cleanup, OnDifference, Options, Outcome};
-use crate::diagnostics::chain;
-use crate::netns::{HostAddresses, addresses};
-use crate::{contract, rules, validate};
 
 /// The inputs and outputs of a run, apart from the netns of its thread.
 pub struct Invocation<'a> {

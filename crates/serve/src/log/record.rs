@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
+use contract::diagnostics::Level;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::diagnostics::Level;
 
 /// The size limit of the text of a [`Line`], in bytes.
 const LINE_LIMIT: usize = 500;

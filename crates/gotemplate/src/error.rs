@@ -119,6 +119,9 @@ pub enum Reason {
         /// Type of the argument.
         got: String,
     },
+    /// The path of another rendering has other branches at this place.
+    #[error("the path of another rendering has no such branch at this place")]
+    Path,
     /// `range` over a value without elements.
     #[error("range can't iterate over {0}")]
     Range(String),

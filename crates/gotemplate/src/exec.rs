@@ -26,14 +26,25 @@ pub(super) struct Rendered {
     pub(super) text: String,
     /// The first [`MAX_MISSING`] expressions that printed `<no value>`.
     pub(super) missing: Vec<Span>,
+    /// The branches that were taken.
+    pub(super) taken: Vec<Taken>,
 }
 
-/// Renders a tree with `.` and `$` as the data.
-pub(super) fn render(tree: &Tree, data: &Value<'_>, budget: &mut Budget) -> Result<Rendered, Stop> {
-    let (out, missing, variables) = (String::new(), Vec::new(), vec![data.clone()]);
-    let mut run = Run { tree, budget, out, missing, variables, base: 0, depth: 0, span: (0, 0) };
-    match run.walk(&tree.root, data) {
-        Ok(_) => Ok(Rendered { text: run.out, missing: run.missing }),
+/// The branch that an `if` or a `with` took: the position of its pipeline, and whether it was true.
+pub(super) type Taken = (Span, bool);
+
+/// Renders a tree with `.` and `$` as the data. `path`: the branches to take, whatever the pipelines of this data are.
+pub(super) fn render(
+    tree: &Tree,
+    data: &Value<'_>,
+    path: Option<&[Taken]>,
+    budget: &mut Budget,
+) -> Result<Rendered, Stop> {
+    let (out, missing, taken, variables) = (String::new(), Vec::new(), Vec::new(), vec![data.clone()]);
+    let mut run = Run { tree, budget, out, missing, path, taken, variables, base: 0, depth: 0, span: (0, 0) };
+    let result = run.walk(&tree.root, data).and_then(|_| run.arrive());
+    match result {
+        Ok(()) => Ok(Rendered { text: run.out, missing: run.missing, taken: run.taken }),
         Err(reason) => Err(Stop { reason, span: run.span, rendered: run.out }),
     }
 }
@@ -43,6 +54,8 @@ struct Run<'t, 'a, 'b> {
     budget: &'b mut Budget,
     out: String,
     missing: Vec<Span>,
+    path: Option<&'t [Taken]>,
+    taken: Vec<Taken>,
     /// The values of the variables by slot. Those of the current template start at `base`.
     variables: Vec<Value<'a>>,
     base: usize,
@@ -110,10 +123,28 @@ impl<'t, 'a> Run<'t, 'a, '_> {
 
     fn choose(&mut self, branch: &'t Branch, dot: &Value<'a>, with: bool) -> Result<Flow, Reason> {
         let value = self.pipe(&branch.pipe, dot)?;
-        match value.is_true() {
+        match self.take(branch.pipe.span, value.is_true())? {
             true => self.walk(&branch.body, if with { &value } else { dot }),
             false => self.walk(&branch.otherwise, dot),
         }
+    }
+
+    /// Returns whether the branch of a true pipeline is taken, and records it. `is_true`: whether the pipeline of this data is true.
+    fn take(&mut self, span: Span, is_true: bool) -> Result<bool, Reason> {
+        let is_taken = match self.path {
+            None => is_true,
+            Some(path) => match path.get(self.taken.len()) {
+                Some((of, is_taken)) if *of == span => *is_taken,
+                _ => return Err(Reason::Path),
+            },
+        };
+        self.taken.push((span, is_taken));
+        Ok(is_taken)
+    }
+
+    /// Checks that no branch of the path is left.
+    fn arrive(&self) -> Result<(), Reason> {
+        self.path.is_none_or(|path| path.len() == self.taken.len()).then_some(()).ok_or(Reason::Path)
     }
 
     fn template(&mut self, span: Span, name: &str, pipe: Option<&'t Pipe>, dot: &Value<'a>) -> Result<Flow, Reason> {

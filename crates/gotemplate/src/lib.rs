@@ -97,6 +97,21 @@ pub struct Template {
     tree: node::Tree,
 }
 
+/// The output of a template, and what happened while it was rendered.
+#[derive(Debug)]
+pub struct Rendered {
+    /// The output.
+    pub text: String,
+    /// The expressions that printed `<no value>`, at most eight.
+    pub missing: Vec<String>,
+    /// The branches that were taken.
+    pub path: Path,
+}
+
+/// The branches that the `if` and `with` of a template took, in their order.
+#[derive(Debug)]
+pub struct Path(Vec<exec::Taken>);
+
 impl Template {
     /// Parses a template; `name` is the name that errors have for it.
     ///
@@ -131,19 +146,27 @@ impl Template {
     /// # Errors
     /// [`Error::Render`]: the data does not fit the template, a function fails, or the budget is spent.
     pub fn render(&self, data: &Value<'_>, budget: &mut Budget) -> Result<String, Error> {
-        self.render_with_missing(data, budget).map(|(text, _)| text)
+        self.render_recorded(data, None, budget).map(|rendered| rendered.text)
     }
 
-    /// Renders the template as [`Template::render`] does. Also returns the expressions that printed `<no value>`, at
-    /// most eight.
+    /// Renders the template as [`Template::render`] does, and returns what happened meanwhile.
+    ///
+    /// `path`: each `if` and `with` takes the branch that it took in another rendering, whatever its pipeline is with this data. A
+    /// `range` has the elements of this data, and a template that a function renders takes its own branches.
     ///
     /// # Errors
-    /// As [`Template::render`].
-    pub fn render_with_missing(&self, data: &Value<'_>, budget: &mut Budget) -> Result<(String, Vec<String>), Error> {
-        let rendered = exec::render(&self.tree, data, budget).map_err(|stop| self.error(stop))?;
+    /// As [`Template::render`], and [`Reason::Path`]: the path does not fit, such as when a `range` has another number of elements.
+    pub fn render_recorded(
+        &self,
+        data: &Value<'_>,
+        path: Option<&Path>,
+        budget: &mut Budget,
+    ) -> Result<Rendered, Error> {
+        let path = path.map(|path| path.0.as_slice());
+        let rendered = exec::render(&self.tree, data, path, budget).map_err(|stop| self.error(stop))?;
         let mut missing: Vec<String> = rendered.missing.into_iter().map(|span| self.text(span).to_owned()).collect();
         missing.dedup();
-        Ok((rendered.text, missing))
+        Ok(Rendered { text: rendered.text, missing, path: Path(rendered.taken) })
     }
 
     /// The text of an expression.

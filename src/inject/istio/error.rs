@@ -117,12 +117,14 @@ pub enum Error {
     /// A text of the pod would become further YAML in the output of a template.
     #[error(
         "{field} cannot be injected: template {template} places it between quotes that do not hold its text, so that a part of it \
-         would become YAML"
+         would become YAML{}", if *is_json { "; a template that reads it as JSON must print nothing else of it, such as its length" } else { "" }
     )]
     Spliced {
         /// The path of the text in the pod.
         field: String,
         template: String,
+        /// Whether the text is a map or a list in JSON.
+        is_json: bool,
     },
     /// The pod's runtime class is that of a sandbox, and the injector refuses such pods.
     #[error(

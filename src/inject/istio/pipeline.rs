@@ -217,12 +217,12 @@ fn render<'a>(
     let mut all_missing = Vec::new();
     for template in selected(config, subject)? {
         let name = template.name();
-        let (text, missing) = template.render_with_missing(&value, budget)?;
+        let output = template.render_recorded(&value, None, budget)?;
         if let Some(spliced) = &spliced {
-            spliced.check(template, &text, budget)?;
+            spliced.check(template, &output, budget)?;
         }
-        all_missing.extend(missing);
-        let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
+        all_missing.extend(output.missing);
+        let overlay = overlays.read(output.text, budget).map_err(|error| Error::rendered(name, error))?;
         annotations::check_networks(subject.pod, &overlay.pod, budget)?;
         if !matches!(overlay.pod, Value::Object(_) | Value::Null) {
             return Err(Error::NoPod(name.to_owned()));

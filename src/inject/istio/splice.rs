@@ -5,10 +5,13 @@
 //! again with harmless texts of the same length: characters that mean something in YAML are replaced with a letter. The
 //! output must have the same structure, and the same value in each place that does not depend on the replaced texts.
 //! Which places do is shown by a rendering with another letter. Pods without such characters are rendered once.
+//!
+//! A template may also ask for a text, such as for its beginning. Each `if` and `with` therefore takes the branch that it took
+//! with the pod's texts.
 
 mod harmless;
 
-use gotemplate::{Budget, Template};
+use gotemplate::{Budget, Path, Rendered, Template};
 use serde_json::Value;
 
 use super::config::Config;
@@ -17,6 +20,14 @@ use super::subject::Subject;
 use super::{Error, Owner};
 use crate::inject::yaml;
 use harmless::{Texts, Treatment};
+
+/// A template, and the branches that it takes.
+#[derive(Debug, Clone, Copy)]
+struct Source<'t> {
+    template: &'t Template,
+    /// Those that it took with other texts.
+    path: Option<&'t Path>,
+}
 
 /// The texts of a pod that may leave their place.
 pub(super) struct Spliced<'a> {
@@ -52,15 +63,17 @@ impl<'a> Spliced<'a> {
     ///
     /// # Errors
     /// A text leaves its place, or the budget is spent.
-    pub(super) fn check(&self, template: &Template, text: &str, budget: &mut Budget) -> Result<(), Error> {
-        let treatments = self.treatments(template, text, budget)?;
-        let replaced = self.rendered(template, &treatments, 'x', budget)?;
-        if replaced.as_deref() == Some(text) {
+    pub(super) fn check(&self, template: &Template, output: &Rendered, budget: &mut Budget) -> Result<(), Error> {
+        let Rendered { text, path, .. } = output;
+        let source = Source { template, path: Some(path) };
+        let treatments = self.treatments(source, text, budget)?;
+        let replaced = self.rendered(source, &treatments, 'x', budget)?;
+        if replaced.as_ref() == Some(text) {
             return Ok(());
         }
-        let other = self.rendered(template, &treatments, 'y', budget)?;
+        let other = self.rendered(source, &treatments, 'y', budget)?;
         let (Some(replaced), Some(other)) = (replaced, other) else {
-            return Err(self.refusal(template, 0));
+            return Err(self.unrendered(source, &treatments, budget)?);
         };
         let read = |text: &str, budget: &mut Budget| match yaml::value_within(text, budget) {
             Ok(value) => Ok(Some(value)),
@@ -83,7 +96,7 @@ impl<'a> Spliced<'a> {
         for at in 0..self.texts.len() {
             let mut alone = treatments.clone();
             alone[at] = Treatment::Kept;
-            let holds = match self.rendered(template, &alone, 'x', budget)? {
+            let holds = match self.rendered(source, &alone, 'x', budget)? {
                 Some(text) => holds(&text, budget)?,
                 None => false,
             };
@@ -96,52 +109,75 @@ impl<'a> Spliced<'a> {
 
     /// Chooses the treatment of each text. The members of one that the template reads as JSON are replaced, because the template
     /// would not read it otherwise.
-    fn treatments(&self, template: &Template, text: &str, budget: &mut Budget) -> Result<Vec<Treatment>, Error> {
+    fn treatments(&self, source: Source<'_>, text: &str, budget: &mut Budget) -> Result<Vec<Treatment>, Error> {
         let json: Vec<usize> = (0..self.texts.len()).filter(|at| self.texts.is_json(*at)).collect();
         let mut treatments = vec![Treatment::Replaced; self.texts.len()];
         if json.is_empty() {
             return Ok(treatments);
         }
-        let all = self.is_read(template, text, &json, budget)?;
+        let all = self.is_read(source, text, &json, budget)?;
         for at in json {
-            if all || self.is_read(template, text, &[at], budget)? {
+            if all || self.is_read(source, text, &[at], budget)? {
                 treatments[at] = Treatment::Members;
             }
         }
         Ok(treatments)
     }
 
-    /// Whether the template reads these texts, which are JSON, as JSON: its output does not depend on how their values are written.
+    /// Whether the template reads these texts, which are JSON, as JSON: what it prints does not depend on how their values are written.
     ///
     /// The same value gets other white space and escapes. White space alone proves nothing, because a template may take it away. A value
     /// without strings, which has no escapes, gets one more: its output need not be that of the pod, but the same with and without
     /// escapes.
-    fn is_read(&self, template: &Template, text: &str, which: &[usize], budget: &mut Budget) -> Result<bool, Error> {
-        let mut rendered = |which: &[usize], escaped, marked| {
-            let mut treatments = vec![Treatment::Kept; self.texts.len()];
-            which.iter().for_each(|at| treatments[*at] = Treatment::Written { escaped, marked });
-            self.rendered(template, &treatments, 'x', budget)
+    fn is_read(&self, source: Source<'_>, text: &str, which: &[usize], budget: &mut Budget) -> Result<bool, Error> {
+        let mut is_same = |escaped| {
+            let treatments = self.written(which, Treatment::Written { escaped, marked: false });
+            let rendered = self.rendered(source, &treatments, 'x', budget)?;
+            Ok::<_, Error>(rendered.as_deref() == Some(text))
         };
-        if rendered(which, true, false)?.as_deref() != Some(text) {
-            return Ok(false);
-        }
         // What has escapes of its own may be as the first form is.
         let has_escapes = which.iter().any(|at| self.texts.has_escapes(*at));
-        if has_escapes && rendered(which, false, false)?.as_deref() != Some(text) {
+        if !is_same(true)? || has_escapes && !is_same(false)? {
             return Ok(false);
         }
         let bare: Vec<usize> = which.iter().copied().filter(|at| !self.texts.has_strings(*at)).collect();
-        Ok(bare.is_empty() || rendered(&bare, true, true)? == rendered(&bare, false, true)?)
+        if bare.is_empty() {
+            return Ok(true);
+        }
+        let marked = |escaped| self.written(&bare, Treatment::Written { escaped, marked: true });
+        // A template that fails with the string more has read it.
+        let plain = Source { path: None, ..source };
+        let Some(plain) = self.recorded(plain, &marked(false), 'x', budget)? else { return Ok(true) };
+        let along = Source { path: Some(&plain.path), ..source };
+        Ok(self.rendered(along, &marked(true), 'x', budget)? == Some(plain.text))
+    }
+
+    /// Returns the treatments by which only these texts change.
+    fn written(&self, which: &[usize], treatment: Treatment) -> Vec<Treatment> {
+        let mut treatments = vec![Treatment::Kept; self.texts.len()];
+        which.iter().for_each(|at| treatments[*at] = treatment);
+        treatments
     }
 
     /// Renders the template with treated texts; `None` if it cannot be rendered with them.
     fn rendered(
         &self,
-        template: &Template,
+        source: Source<'_>,
         treatments: &[Treatment],
         letter: char,
         budget: &mut Budget,
     ) -> Result<Option<String>, Error> {
+        Ok(self.recorded(source, treatments, letter, budget)?.map(|rendered| rendered.text))
+    }
+
+    /// Renders the template as [`Self::rendered`] does, and returns the branches, too.
+    fn recorded(
+        &self,
+        source: Source<'_>,
+        treatments: &[Treatment],
+        letter: char,
+        budget: &mut Budget,
+    ) -> Result<Option<Rendered>, Error> {
         let treated = self.texts.treated(&self.document, treatments, letter, budget)?;
         let text = |at: usize| treated[2][at].as_str().unwrap_or_default().to_owned();
         let owner = Owner { api_version: text(0), kind: text(1), name: text(2), namespace: text(3) };
@@ -151,8 +187,9 @@ impl<'a> Spliced<'a> {
             ids: self.subject.ids,
             ..Subject::plain(&treated[0], owner, treated[1].clone())
         };
-        match template.render(&Data::new(self.config, &subject, &treated[0]).value(), budget) {
-            Ok(text) => Ok(Some(text)),
+        let data = Data::new(self.config, &subject, &treated[0]);
+        match source.template.render_recorded(&data.value(), source.path, budget) {
+            Ok(rendered) => Ok(Some(rendered)),
             Err(error) => match Error::from(error) {
                 error if error.is_exceeded() => Err(error),
                 _ => Ok(None),
@@ -160,8 +197,24 @@ impl<'a> Spliced<'a> {
         }
     }
 
+    /// Returns the error about a template that cannot be rendered with treated texts: the one without whose treatment it can be.
+    fn unrendered(&self, source: Source<'_>, treatments: &[Treatment], budget: &mut Budget) -> Result<Error, Error> {
+        for at in 0..self.texts.len() {
+            let mut others = treatments.to_vec();
+            others[at] = Treatment::Kept;
+            if self.rendered(source, &others, 'x', budget)?.is_some() {
+                return Ok(self.refusal(source.template, at));
+            }
+        }
+        Ok(self.refusal(source.template, 0))
+    }
+
     fn refusal(&self, template: &Template, at: usize) -> Error {
-        Error::Spliced { template: template.name().to_owned(), field: self.texts.field(at).to_owned() }
+        Error::Spliced {
+            template: template.name().to_owned(),
+            field: self.texts.field(at).to_owned(),
+            is_json: self.texts.is_json(at),
+        }
     }
 }
 

@@ -73,9 +73,11 @@ impl<'t, 'a> Run<'t, 'a, '_> {
             tree: &tree,
             budget: &mut *self.budget,
             out: String::new(),
-            // Expressions without a value are not recorded: their spans refer to this text, and not to the source of
+            // Expressions without a value and branches are not recorded: their spans refer to this text, and not to the source of
             // the outer template.
             missing: Vec::new(),
+            path: None,
+            taken: Vec::new(),
             variables: vec![data.clone()],
             base: 0,
             depth: self.depth,

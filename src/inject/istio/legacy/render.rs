@@ -90,10 +90,11 @@ pub(super) fn render(
     budget: &mut Budget,
 ) -> Result<Parts, Error> {
     let data = Data::new(config, subject, subject.pod);
-    let (text, missing) = template.render_with_missing(&data.value(), budget)?;
+    let output = template.render_recorded(&data.value(), None, budget)?;
     if let Some(spliced) = Spliced::of(config, subject, subject.pod, budget)? {
-        spliced.check(template, &text, budget)?;
+        spliced.check(template, &output, budget)?;
     }
+    let (text, missing) = (output.text, output.missing);
     let rendered = yaml::value_within(&text, budget).map_err(|error| Error::rendered(template.name(), error))?;
     let mut rendered = match rendered {
         Value::Object(rendered) => rendered,

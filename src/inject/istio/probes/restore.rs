@@ -6,7 +6,7 @@ use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use super::PROBERS;
-use crate::inject::istio::handler::HANDLERS;
+use crate::inject::istio::handler::{HANDLERS, Handler, is_of_other_host};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Puts the recorded originals back in place of the requests to the agent that stand for them, whose path is the record's
@@ -18,6 +18,7 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
         return;
     }
     let mut former = former(pod, ports).into_iter();
+    let own_requests = own_requests(pod);
     for which in [CONTAINERS, INIT_CONTAINERS] {
         for container in pod::containers_mut(pod, which) {
             let own = match which {
@@ -26,9 +27,9 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
                 _ => pod::list(container, "ports").to_vec(),
             };
             for handler in &HANDLERS {
-                let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { continue };
-                let path = probe.get("httpGet").map(|action| pod::text(action, "path")).unwrap_or_default();
+                let Some(path) = request(container, handler, &own_requests) else { continue };
                 let Some(original) = recorded.get(path).and_then(Value::as_object) else { continue };
+                let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { continue };
                 let kind = handler.actions().iter().find(|kind| original.get(**kind).is_some_and(Value::is_object));
                 if let Some(kind) = kind {
                     probe.shift_remove("httpGet");
@@ -42,6 +43,33 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
             }
         }
     }
+}
+
+/// Returns the paths of the handlers that ask for their own container's path on the agent's port.
+fn own_requests(pod: &Value) -> HashSet<String> {
+    let containers = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
+    let own = |container| HANDLERS.iter().filter_map(move |handler| own_path(container, handler));
+    containers.flat_map(own).collect()
+}
+
+/// Returns the path that a handler asks for if it is that of its own container on the agent's port.
+fn own_path(container: &Value, handler: &Handler) -> Option<String> {
+    let own = handler.path(pod::name(container));
+    (path(container, handler) == Some(&own)).then_some(own)
+}
+
+fn path<'c>(container: &'c Value, handler: &Handler) -> Option<&'c str> {
+    container.pointer(handler.pointer)?.get("httpGet")?.get("path")?.as_str()
+}
+
+/// Returns the path of a handler that may be a request to the agent. One for the path of another container is such a request if its
+/// container has another name since, so that no container asks for that path as its own. A request to another host never is: an
+/// injection leaves it as it is.
+fn request<'c>(container: &'c Value, handler: &Handler, own_requests: &HashSet<String>) -> Option<&'c str> {
+    let is_own = own_path(container, handler).is_some();
+    let asked = path(container, handler)?;
+    let is_request = || !own_requests.contains(asked) && !is_of_other_host(container, handler.pointer);
+    (is_own || is_request()).then_some(asked)
 }
 
 /// Returns the ports that each container had at the injection, of those that it has now. Names are unique within a container only,
@@ -87,18 +115,17 @@ pub(in crate::inject::istio) fn renew(pod: &mut Value, before: &Value, budget: &
     if recorded.is_empty() {
         return Ok(());
     }
+    let own_requests = own_requests(pod);
     for which in [INIT_CONTAINERS, CONTAINERS] {
         let own: HashMap<&str, &Value> =
             pod::containers(before, which).iter().rev().map(|own| (pod::name(own), own)).collect();
         for container in pod::containers_mut(pod, which) {
             let Some(own) = own.get(pod::name(container)) else { continue };
             for handler in &HANDLERS {
-                let (Some(own), Some(probe)) = (own.pointer(handler.pointer), container.pointer_mut(handler.pointer))
-                else {
-                    continue;
-                };
-                let path = probe.get("httpGet").map(|action| pod::text(action, "path")).unwrap_or_default();
-                if recorded.contains_key(path) {
+                let is_recorded =
+                    request(container, handler, &own_requests).is_some_and(|path| recorded.contains_key(path));
+                let parts = (own.pointer(handler.pointer), container.pointer_mut(handler.pointer));
+                if let (true, (Some(own), Some(probe))) = (is_recorded, parts) {
                     probe.clone_from(own);
                 }
             }
@@ -113,9 +140,10 @@ pub(in crate::inject::istio) fn renew(pod: &mut Value, before: &Value, budget: &
 /// Returns the port of the first probe or hook of a container that is a request to the agent.
 pub(in crate::inject::istio) fn rewritten_port(container: &Value) -> Option<u64> {
     HANDLERS.iter().find_map(|handler| {
-        let action = container.pointer(handler.pointer)?.get("httpGet")?;
-        let is_rewritten = pod::text(action, "path").starts_with(&format!("/{}/", handler.path.0));
-        action.get("port").filter(|_| is_rewritten)?.as_u64()
+        let is_agents = path(container, handler)?.starts_with(&format!("/{}/", handler.path.0));
+        let is_kept = is_of_other_host(container, handler.pointer) && own_path(container, handler).is_none();
+        let port = container.pointer(handler.pointer)?.pointer("/httpGet/port")?;
+        Some(port).filter(|_| is_agents && !is_kept)?.as_u64()
     })
 }
 
@@ -139,6 +167,28 @@ mod tests {
         restore(&mut pod, record.as_object().unwrap(), former);
         let containers = pod["spec"][list].as_array().unwrap();
         containers.last().unwrap()["livenessProbe"]["httpGet"]["port"].clone()
+    }
+
+    #[test]
+    fn a_handler_with_the_path_of_another_containers_request_stays() {
+        let request = |port: u16| json!({"httpGet": {"path": "/app-health/app/livez", "port": port}});
+        let of_host = json!({"httpGet": {"path": "/app-health/app/livez", "port": 9000, "host": "x.example.com"}});
+        let original = json!({"httpGet": {"path": "/x", "port": 8080}});
+        let record = json!({"/app-health/app/livez": original});
+        for (app, side, expected) in [
+            (Some(request(15020)), request(9000), [Some(original.clone()), Some(request(9000))]),
+            (Some(request(15020)), of_host.clone(), [Some(original.clone()), Some(of_host.clone())]),
+            (None, of_host.clone(), [None, Some(of_host.clone())]),
+            // The container has another name since.
+            (None, request(15020), [None, Some(original.clone())]),
+        ] {
+            let mut container = json!({"name": "app"});
+            app.into_iter().for_each(|probe| container["livenessProbe"] = probe);
+            let mut pod = json!({"spec": {"containers": [container, {"name": "side", "livenessProbe": side}]}});
+            restore(&mut pod, record.as_object().unwrap(), &[]);
+            let found = [0, 1].map(|at| pod["spec"]["containers"][at].get("livenessProbe").cloned());
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

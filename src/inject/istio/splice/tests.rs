@@ -134,10 +134,13 @@ fn text_that_stays_in_its_place_is_kept() {
 
 /// Returns an injector whose template splices an annotation into a map and another one into a list, both piped through functions.
 fn piped(functions: &str) -> Injector {
+    spliced(&format!("{{{{ . {functions} }}}}"))
+}
+
+/// Returns an injector whose template has this value with an annotation as `.` as a map and with another one as a list.
+fn spliced(value: &str) -> Injector {
     let place = |field: &str| {
-        format!(
-            "  {{{{- with index .ObjectMeta.Annotations `{field}` }}}}\n  {field}: {{{{ . {functions} }}}}\n  {{{{- end }}}}\n"
-        )
+        format!("  {{{{- with index .ObjectMeta.Annotations `{field}` }}}}\n  {field}: {value}\n  {{{{- end }}}}\n")
     };
     let containers = "  containers:\n  - name: istio-proxy\n    image: 'trusted:1'\n";
     let template = format!("spec:\n{containers}{}{}", place("nodeSelector"), place("tolerations"));
@@ -192,6 +195,47 @@ fn json_that_is_spliced_as_text_is_refused_whatever_white_space_it_has() {
             assert_eq!(field_of(&injector, text), Ok(serde_json::from_str(text).unwrap()), "{functions} {text}");
         }
     }
+}
+
+#[test]
+fn json_may_be_asked_for_its_text_before_it_is_read() {
+    let texts = [r#"{"operator":"Exists"}"#, r#"[{"operator":"Exists"}]"#, r#"{"a":"\u0045xists"}"#, "{}", "[]"];
+    for question in [
+        "contains `Exists` .",
+        "contains `operator` .",
+        "hasPrefix `{` .",
+        "hasPrefix `[` .",
+        "eq (trim .) `{}`",
+        "ne . ``",
+        "and (contains `[` .) (hasSuffix `]` .)",
+        "gt (len .) 5",
+        "regexMatch `^.[{\"]` .",
+        "eq (sha256sum .) `x`",
+    ] {
+        let read = spliced(&format!(
+            "{{{{ if {question} }}}}{{{{ fromJSON . | toJSON }}}}{{{{ else }}}}{{{{ fromJSON . | toJSON }}}}{{{{ end }}}}"
+        ));
+        let printed =
+            spliced(&format!("{{{{ if {question} }}}}{{{{ . }}}}{{{{ else }}}}{{{{ . | trim }}}}{{{{ end }}}}"));
+        for text in texts {
+            assert_eq!(field_of(&read, text), Ok(serde_json::from_str(text).unwrap()), "{question} {text}");
+            let refused = field_of(&printed, text);
+            assert!(
+                refused.as_ref().is_err_and(|reason| reason.contains("metadata.annotations.")),
+                "{question} {text}: {refused:?}"
+            );
+        }
+    }
+    let each = spliced("{ {{ range $k, $v := fromJSON . }}{{ if $v }}{{ $k }}: {{ $v }}{{ end }}{{ end }} }");
+    for (text, expected) in [("{}", json!({})), (r#"{"a":"b"}"#, json!({"a": "b"})), (r#"{"a":""}"#, json!({}))] {
+        assert_eq!(field_of(&each, text), Ok(expected), "{text}");
+    }
+    let counted = spliced("{{ fromJSON . | toJSON }}\n  hostname: h{{ len . }}");
+    let reason = field_of(&counted, r#"{"a":"b"}"#).unwrap_err();
+    assert!(
+        reason.contains("metadata.annotations.nodeSelector") && reason.contains("must print nothing else of it"),
+        "{reason}"
+    );
 }
 
 proptest! {

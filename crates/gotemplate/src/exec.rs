@@ -26,14 +26,14 @@ pub(super) struct Rendered {
     pub(super) text: String,
     /// The first [`MAX_MISSING`] expressions that printed `<no value>`.
     pub(super) missing: Vec<Span>,
-    /// The branches that were taken.
+    /// The branches that were taken, and the booleans that functions returned.
     pub(super) taken: Vec<Taken>,
 }
 
-/// The branch that an `if` or a `with` took: the position of its pipeline, and whether it was true.
+/// The branch that an `if` or a `with` took, or the boolean that a function returned: the position, and whether it was true.
 pub(super) type Taken = (Span, bool);
 
-/// Renders a tree with `.` and `$` as the data. `path`: the branches to take, whatever the pipelines of this data are.
+/// Renders a tree with `.` and `$` as the data. `path`: the branches to take and the booleans of functions, whatever they are with this data.
 pub(super) fn render(
     tree: &Tree,
     data: &Value<'_>,
@@ -129,7 +129,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// Returns whether the branch of a true pipeline is taken, and records it. `is_true`: whether the pipeline of this data is true.
+    /// Returns whether the branch of a true pipeline is taken, or what a function answers, and records it. `is_true`: that of this data.
     fn take(&mut self, span: Span, is_true: bool) -> Result<bool, Reason> {
         let is_taken = match self.path {
             None => is_true,

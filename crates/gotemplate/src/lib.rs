@@ -104,11 +104,11 @@ pub struct Rendered {
     pub text: String,
     /// The expressions that printed `<no value>`, at most eight.
     pub missing: Vec<String>,
-    /// The branches that were taken.
+    /// The decisions.
     pub path: Path,
 }
 
-/// The branches that the `if` and `with` of a template took, in their order.
+/// The branches that the `if` and `with` of a template took and the booleans that functions returned, in their order.
 #[derive(Debug)]
 pub struct Path(Vec<exec::Taken>);
 
@@ -151,8 +151,9 @@ impl Template {
 
     /// Renders the template as [`Template::render`] does, and returns what happened meanwhile.
     ///
-    /// `path`: each `if` and `with` takes the branch that it took in another rendering, whatever its pipeline is with this data. A
-    /// `range` has the elements of this data, and a template that a function renders takes its own branches.
+    /// `path`: each `if` and `with` takes the branch that it took in another rendering, and each function that returned a boolean returns
+    /// the same, whatever they are with this data. A `range` has the elements of this data, and a template that a function renders takes
+    /// its own branches.
     ///
     /// # Errors
     /// As [`Template::render`], and [`Reason::Path`]: the path does not fit, such as when a `range` has another number of elements.

@@ -242,16 +242,16 @@ fn a_text_is_rendered_with_the_same_data_and_within_the_same_limits() {
 #[test]
 fn other_data_is_rendered_on_the_path_of_a_former_rendering() {
     let text = "{{ define `t` }}{{ if .z }}z{{ end }}{{ end }}{{ if .a }}a{{ .v }}{{ else }}b{{ .v }}{{ end }}\
-                {{ range .l }}{{ with . }}<{{ . }}>{{ else }}-{{ end }}{{ end }}{{ template `t` . }}";
+                {{ range .l }}{{ with . }}<{{ . }}>{{ else }}-{{ end }}{{ end }}{{ template `t` . }} {{ eq .w `a` }}";
     let template = Template::parse("t", text, Delims::BRACES, &Functions::go()).unwrap();
-    let first = json!({"a": true, "v": 1, "l": [1, 0], "z": 1});
+    let first = json!({"a": true, "v": 1, "w": "a", "l": [1, 0], "z": 1});
     let rendered = template.render_recorded(&Value::json(&first), None, &mut Budget::default()).unwrap();
-    assert_eq!(rendered.text, "a1<1>-z");
+    assert_eq!(rendered.text, "a1<1>-z true");
     let along =
         |data: &Json| template.render_recorded(&Value::json(data), Some(&rendered.path), &mut Budget::default());
-    assert_eq!(along(&json!({"a": false, "v": 2, "l": [0, 2], "z": 0})).unwrap().text, "a2<0>-z");
+    assert_eq!(along(&json!({"a": false, "v": 2, "w": "b", "l": [0, 2], "z": 0})).unwrap().text, "a2<0>-z true");
     for items in [json!([1]), json!([1, 2, 3])] {
-        match along(&json!({"a": true, "v": 2, "l": items, "z": 1})) {
+        match along(&json!({"a": true, "v": 2, "w": "a", "l": items, "z": 1})) {
             Err(Error::Render(failure)) => assert_eq!(failure.reason, Reason::Path),
             other => panic!("{items}: {other:?}"),
         }

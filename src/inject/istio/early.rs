@@ -12,7 +12,7 @@ use std::ops::Range;
 use contract::{container, port};
 use serde_json::Value;
 
-use super::handler::{self, action, is_of_other_host};
+use super::handler::{self, action, has_host, is_of_other_host};
 use super::proxy::{self, Program};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use captured::Captured;
@@ -114,7 +114,7 @@ impl Early {
         let captured = || Some(self.captured.has(self.asked(container, pointer).filter(|asked| asked.is_run)?.port));
         match (self.which, pointer) {
             (INIT_CONTAINERS, STARTUP | POST_START) => true,
-            (INIT_CONTAINERS, LIVENESS) => captured() == Some(Some(false)),
+            (INIT_CONTAINERS, LIVENESS) => has_host(container, pointer) || captured() == Some(Some(false)),
             // What is started again finds the agent.
             (_, POST_START) => match captured() {
                 Some(None) => self.restart(container) == Restart::Never,
@@ -132,13 +132,13 @@ impl Early {
     fn asked(&self, container: &Value, pointer: &str) -> Option<Asked> {
         let (kind, action) = action(container, pointer)?;
         let port = pod::numeric_port(container, action.get("port")?)?;
-        if is_of_other_host(container, pointer) || !(1..=65535).contains(&port) {
+        let is_run = kind != "tcpSocket" || !pointer.starts_with("/lifecycle/");
+        if is_run && has_host(container, pointer) || !(1..=65535).contains(&port) {
             return None;
         }
         let is_rewritten =
             handler::path(pointer, pod::name(container)).is_some_and(|own| own == pod::text(action, "path"));
         let is_agents = is_rewritten && self.agent.map(u64::from) == Some(port);
-        let is_run = kind != "tcpSocket" || !pointer.starts_with("/lifecycle/");
         Some(Asked { port, is_agents, is_run })
     }
 
@@ -276,11 +276,15 @@ fn ended(pod: &Value, request: &Request<'_>) -> Option<String> {
         .iter()
         .skip(at + 1)
         .any(|item| !is_injected(pod::name(item)) && is_awaited(item));
+    // A port of the agent or the proxy is never redirected.
+    let or_exclude = match answer {
+        Answer::Agent => "",
+        _ => ", or name the container's port in traffic.sidecar.istio.io/excludeInboundPorts",
+    };
     is_followed.then(|| {
         format!(
             "{handler} of init container {:?} asks port {port} {vain} until the proxy starts: the kubelet may end and start the container \
-             again while the next init containers run; set sidecar.istio.io/nativeSidecar to \"true\", or name the container's port in \
-             traffic.sidecar.istio.io/excludeInboundPorts",
+             again while the next init containers run; set sidecar.istio.io/nativeSidecar to \"true\"{or_exclude}",
             pod::name(item)
         )
     })

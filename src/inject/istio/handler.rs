@@ -52,6 +52,11 @@ pub(super) fn action<'c>(container: &'c Value, pointer: &str) -> Option<(&'stati
     kinds.filter_map(|kind| Some((kind, handler.get(kind)?))).find(|(_, action)| action.is_object())
 }
 
+/// Whether a handler has a host, so that the kubelet asks that one and not the pod.
+pub(super) fn has_host(container: &Value, pointer: &str) -> bool {
+    action(container, pointer).is_some_and(|(_, action)| !pod::text(action, "host").is_empty())
+}
+
 /// Whether a handler asks another host than the pod by HTTP, which has neither the agent nor the rules. The agent asks the pod in the place
 /// of a `tcpSocket` with a host, as Istio's does.
 pub(super) fn is_of_other_host(container: &Value, pointer: &str) -> bool {

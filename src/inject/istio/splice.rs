@@ -2,24 +2,26 @@
 //! breaks that becomes further fields of a container.
 //!
 //! Templates splice texts into YAML, and which quotes surround a text only the template knows. So a template is rendered
-//! again with harmless texts of the same length: characters that mean something in YAML are replaced with a letter. The
+//! again with harmless texts of the same length: characters that mean something in YAML are replaced with letters. The
 //! output must have the same structure, and the same value in each place that does not depend on the replaced texts.
-//! Which places do is shown by a rendering with another letter. Pods without such characters are rendered once.
+//! Which places do is shown by a rendering with other letters. Pods without such characters are rendered once.
 //!
 //! A template may also ask for a text, such as for its beginning. Each `if` and `with` therefore takes the branch that it took
-//! with the pod's texts.
+//! with the pod's texts, and functions return the same booleans.
 
 mod harmless;
 
+use std::collections::HashSet;
+
 use gotemplate::{Budget, Path, Rendered, Template};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::config::Config;
 use super::data::Data;
 use super::subject::Subject;
 use super::{Error, Owner};
 use crate::inject::yaml;
-use harmless::{Texts, Treatment};
+use harmless::{Letters, Texts, Treatment};
 
 /// A template, and the branches that it takes.
 #[derive(Debug, Clone, Copy)]
@@ -67,21 +69,26 @@ impl<'a> Spliced<'a> {
         let Rendered { text, path, .. } = output;
         let source = Source { template, path: Some(path) };
         let treatments = self.treatments(source, text, budget)?;
-        let replaced = self.rendered(source, &treatments, 'x', budget)?;
+        let replaced = self.rendered(source, &treatments, Letters::FIRST, budget)?;
         if replaced.as_ref() == Some(text) {
             return Ok(());
         }
-        let other = self.rendered(source, &treatments, 'y', budget)?;
+        let other = self.rendered(source, &treatments, Letters::SECOND, budget)?;
         let (Some(replaced), Some(other)) = (replaced, other) else {
-            return Err(self.unrendered(source, &treatments, budget)?);
+            return Err(self.refusal(template, self.needed(source, &treatments, budget)?));
         };
         let read = |text: &str, budget: &mut Budget| match yaml::value_within(text, budget) {
             Ok(value) => Ok(Some(value)),
             Err(yaml::Error::Exceeded(exceeded)) => Err(Error::from(exceeded)),
             Err(_) => Ok(None),
         };
-        // Without the texts' characters the output is no YAML either: the reader of the output reports its fault.
-        let (Some(first), Some(second)) = (read(&replaced, budget)?, read(&other, budget)?) else { return Ok(()) };
+        let (Some(first), Some(second)) = (read(&replaced, budget)?, read(&other, budget)?) else {
+            // If the output is no YAML with the texts' characters either, the reader of the output reports its fault.
+            return match read(text, budget)? {
+                Some(_) => Err(self.refusal(template, self.needed(source, &treatments, budget)?)),
+                None => Ok(()),
+            };
+        };
         let in_comments = |text: &str, value: &Value| text.matches('#').count().saturating_sub(hashes(value));
         let comments = in_comments(&replaced, &first);
         let holds = |text: &str, budget: &mut Budget| {
@@ -96,7 +103,7 @@ impl<'a> Spliced<'a> {
         for at in 0..self.texts.len() {
             let mut alone = treatments.clone();
             alone[at] = Treatment::Kept;
-            let holds = match self.rendered(source, &alone, 'x', budget)? {
+            let holds = match self.rendered(source, &alone, Letters::FIRST, budget)? {
                 Some(text) => holds(&text, budget)?,
                 None => false,
             };
@@ -132,7 +139,7 @@ impl<'a> Spliced<'a> {
     fn is_read(&self, source: Source<'_>, text: &str, which: &[usize], budget: &mut Budget) -> Result<bool, Error> {
         let mut is_same = |escaped| {
             let treatments = self.written(which, Treatment::Written { escaped, marked: false });
-            let rendered = self.rendered(source, &treatments, 'x', budget)?;
+            let rendered = self.rendered(source, &treatments, Letters::FIRST, budget)?;
             Ok::<_, Error>(rendered.as_deref() == Some(text))
         };
         // What has escapes of its own may be as the first form is.
@@ -147,9 +154,9 @@ impl<'a> Spliced<'a> {
         let marked = |escaped| self.written(&bare, Treatment::Written { escaped, marked: true });
         // A template that fails with the string more has read it.
         let plain = Source { path: None, ..source };
-        let Some(plain) = self.recorded(plain, &marked(false), 'x', budget)? else { return Ok(true) };
+        let Some(plain) = self.recorded(plain, &marked(false), Letters::FIRST, budget)? else { return Ok(true) };
         let along = Source { path: Some(&plain.path), ..source };
-        Ok(self.rendered(along, &marked(true), 'x', budget)? == Some(plain.text))
+        Ok(self.rendered(along, &marked(true), Letters::FIRST, budget)? == Some(plain.text))
     }
 
     /// Returns the treatments by which only these texts change.
@@ -164,10 +171,10 @@ impl<'a> Spliced<'a> {
         &self,
         source: Source<'_>,
         treatments: &[Treatment],
-        letter: char,
+        letters: Letters,
         budget: &mut Budget,
     ) -> Result<Option<String>, Error> {
-        Ok(self.recorded(source, treatments, letter, budget)?.map(|rendered| rendered.text))
+        Ok(self.recorded(source, treatments, letters, budget)?.map(|rendered| rendered.text))
     }
 
     /// Renders the template as [`Self::rendered`] does, and returns the branches, too.
@@ -175,10 +182,10 @@ impl<'a> Spliced<'a> {
         &self,
         source: Source<'_>,
         treatments: &[Treatment],
-        letter: char,
+        letters: Letters,
         budget: &mut Budget,
     ) -> Result<Option<Rendered>, Error> {
-        let treated = self.texts.treated(&self.document, treatments, letter, budget)?;
+        let treated = self.texts.treated(&self.document, treatments, letters, budget)?;
         let text = |at: usize| treated[2][at].as_str().unwrap_or_default().to_owned();
         let owner = Owner { api_version: text(0), kind: text(1), name: text(2), namespace: text(3) };
         let subject = Subject {
@@ -197,16 +204,19 @@ impl<'a> Spliced<'a> {
         }
     }
 
-    /// Returns the error about a template that cannot be rendered with treated texts: the one without whose treatment it can be.
-    fn unrendered(&self, source: Source<'_>, treatments: &[Treatment], budget: &mut Budget) -> Result<Error, Error> {
+    /// Returns the first text without whose treatment the template can be rendered and its output is YAML.
+    fn needed(&self, source: Source<'_>, treatments: &[Treatment], budget: &mut Budget) -> Result<usize, Error> {
         for at in 0..self.texts.len() {
             let mut others = treatments.to_vec();
             others[at] = Treatment::Kept;
-            if self.rendered(source, &others, 'x', budget)?.is_some() {
-                return Ok(self.refusal(source.template, at));
+            let Some(text) = self.rendered(source, &others, Letters::FIRST, budget)? else { continue };
+            match yaml::value_within(&text, budget) {
+                Ok(_) => return Ok(at),
+                Err(yaml::Error::Exceeded(exceeded)) => return Err(exceeded.into()),
+                Err(_) => {}
             }
         }
-        Ok(self.refusal(source.template, 0))
+        Ok(0)
     }
 
     fn refusal(&self, template: &Template, at: usize) -> Error {
@@ -227,12 +237,7 @@ fn is_same(value: &Value, replaced: &Value, other: &Value) -> bool {
                 && value.iter().zip(replaced).zip(other).all(|((v, r), o)| is_same(v, r, o))
         }
         (Value::Object(value), Value::Object(replaced), Value::Object(other)) => {
-            let members = value.iter().zip(replaced).zip(other);
-            value.len() == replaced.len()
-                && value.len() == other.len()
-                && members.into_iter().all(|(((key, v), (of_replaced, r)), (of_other, o))| {
-                    (of_replaced != of_other || key == of_replaced) && is_same(v, r, o)
-                })
+            value.len() == replaced.len() && value.len() == other.len() && are_same(value, replaced, other)
         }
         (Value::Array(_) | Value::Object(_), ..)
         | (_, Value::Array(_) | Value::Object(_), _)
@@ -241,6 +246,30 @@ fn is_same(value: &Value, replaced: &Value, other: &Value) -> bool {
             value == replaced || replaced != other && value.is_null() == (replaced.is_null() && other.is_null())
         }
     }
+}
+
+/// Whether the members of a map are the same as those of two others. A key that depends on replaced texts may stand at another place,
+/// because templates sort keys: it is the one that the replacement makes of it, or else the next one of those that are left.
+fn are_same(value: &Map<String, Value>, replaced: &Map<String, Value>, other: &Map<String, Value>) -> bool {
+    let (mut of_replaced, mut of_other) = (HashSet::new(), HashSet::new());
+    let mut left = Vec::new();
+    for (key, v) in value {
+        let replacements = (harmless::replaced(key, Letters::FIRST), harmless::replaced(key, Letters::SECOND));
+        let keys = [(key, key), (&replacements.0, &replacements.1)];
+        let found = keys.into_iter().find_map(|(x, y)| Some((replaced.get_key_value(x)?, other.get_key_value(y)?)));
+        match found {
+            Some(((x, r), (y, o))) => {
+                if !(of_replaced.insert(x) && of_other.insert(y) && is_same(v, r, o)) {
+                    return false;
+                }
+            }
+            None => left.push(v),
+        }
+    }
+    let rest_of_replaced = replaced.iter().filter(|(key, _)| !of_replaced.contains(key));
+    let rest_of_other = other.iter().filter(|(key, _)| !of_other.contains(key));
+    let mut rest = left.into_iter().zip(rest_of_replaced).zip(rest_of_other);
+    rest.all(|((v, (x, r)), (y, o))| x != y && is_same(v, r, o))
 }
 
 /// Returns the number of `#` in a value. Those in the text of the value that it lacks start comments.

@@ -175,7 +175,22 @@ fn tcp_with_host() -> Result<(), Failed> {
         let is_agents = action["httpGet"]["port"] == 15020 && action["httpGet"].get("host").is_none();
         is_agents.then_some(()).ok_or_else(|| format!("{pointer}: {app}"))?;
     }
-    warnings.is_empty().then_some(()).ok_or_else(|| format!("{warnings:?}").into())
+    warnings.is_empty().then_some(()).ok_or_else(|| format!("{warnings:?}"))?;
+    // What stays asks the other host, whatever the pod redirects.
+    for port in [8080, 15021] {
+        let tcp = json!({"tcpSocket": {"host": "10.0.0.9", "port": port}});
+        let mut pod = pod(&json!({}), &json!({}));
+        pod["spec"]["initContainers"] = json!([
+            {"name": "side", "image": "s:1", "restartPolicy": "Always", "startupProbe": tcp, "livenessProbe": tcp},
+            {"name": "next", "image": "n:1"},
+        ]);
+        let (injected, warnings) = review(&injector(json!({}))?, &pod, false)??;
+        let inits = injected["spec"]["initContainers"].as_array().ok_or("no init containers")?;
+        let side = inits.iter().find(|item| item["name"] == "side").ok_or("no side")?;
+        let is_kept = side["startupProbe"] == tcp && side["livenessProbe"] == tcp && warnings.is_empty();
+        is_kept.then_some(()).ok_or_else(|| format!("{port}: {side} {warnings:?}"))?;
+    }
+    Ok(())
 }
 
 /// The plugin redirects neither the ports of the proxy nor that of the agent.
@@ -195,6 +210,15 @@ fn of_the_proxy() -> Result<(), Failed> {
                 review(&injector(json!({}))?, &pod, false)?.err().ok_or_else(|| format!("{pod} is admitted"))?;
             reason.contains("which only the proxy or its agent answers").then_some(()).ok_or(reason)?;
         }
+        let mut lively = pod(&json!({}), &json!({}));
+        lively["spec"]["initContainers"] = json!([
+            {"name": "side", "image": "s:1", "restartPolicy": "Always", "livenessProbe": request},
+            {"name": "next", "image": "n:1"},
+        ]);
+        let (_, warnings) = review(&injector(json!({}))?, &lively, false)??;
+        let is_advised =
+            matches!(warnings.as_slice(), [text] if text.contains("nativeSidecar") && !text.contains("exclude"));
+        is_advised.then_some(()).ok_or_else(|| format!("{port}: {warnings:?}"))?;
     }
     Ok(())
 }

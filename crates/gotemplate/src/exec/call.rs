@@ -36,7 +36,8 @@ impl<'t, 'a> Run<'t, 'a, '_> {
                 let values = self.values(arguments, last, dot)?;
                 self.span = span;
                 self.budget.step(1)?;
-                body(self.budget, Args(&values)).map_err(|reason| named(reason, function))
+                let result = body(self.budget, Args(&values)).map_err(|reason| named(reason, function))?;
+                self.answer(span, result)
             }
             FunctionBody::Call(body) => {
                 let values = self.values(arguments, last, dot)?;
@@ -44,8 +45,16 @@ impl<'t, 'a> Run<'t, 'a, '_> {
                 self.budget.step(1 + values.iter().map(reading).sum::<usize>())?;
                 let result = body(self.budget, Args(&values)).map_err(|reason| named(reason, function))?;
                 self.budget.bytes(making(&result))?;
-                Ok(result)
+                self.answer(span, result)
             }
+        }
+    }
+
+    /// Returns the result of a call: a boolean is that of the path.
+    fn answer(&mut self, span: Span, result: Value<'a>) -> Result<Value<'a>, Reason> {
+        match result {
+            Value::Bool(is_true) => Ok(Value::Bool(self.take(span, is_true)?)),
+            other => Ok(other),
         }
     }
 

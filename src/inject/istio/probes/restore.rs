@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use contract::port;
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use super::PROBERS;
-use crate::inject::istio::handler::{HANDLERS, Handler, is_of_other_host};
+use crate::inject::istio::handler::{self, HANDLERS, Handler, is_of_other_host};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Puts the recorded originals back in place of the requests to the agent that stand for them, whose path is the record's
@@ -18,7 +19,7 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
         return;
     }
     let mut former = former(pod, ports).into_iter();
-    let own_requests = own_requests(pod);
+    let requests = Requests::of(pod, recorded);
     for which in [CONTAINERS, INIT_CONTAINERS] {
         for container in pod::containers_mut(pod, which) {
             let own = match which {
@@ -27,7 +28,7 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
                 _ => pod::list(container, "ports").to_vec(),
             };
             for handler in &HANDLERS {
-                let Some(path) = request(container, handler, &own_requests) else { continue };
+                let Some(path) = requests.path_of(container, handler) else { continue };
                 let Some(original) = recorded.get(path).and_then(Value::as_object) else { continue };
                 let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { continue };
                 let kind = handler.actions().iter().find(|kind| original.get(**kind).is_some_and(Value::is_object));
@@ -45,31 +46,52 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
     }
 }
 
-/// Returns the paths of the handlers that ask for their own container's path on the agent's port.
-fn own_requests(pod: &Value) -> HashSet<String> {
-    let containers = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
-    let own = |container| HANDLERS.iter().filter_map(move |handler| own_path(container, handler));
-    containers.flat_map(own).collect()
+/// The handlers that a former injection rewrote to requests to the agent.
+struct Requests {
+    /// The paths for which a container asks as its own.
+    own: HashSet<String>,
+    /// The ports of the agent.
+    agents: HashSet<u64>,
 }
 
-/// Returns the path that a handler asks for if it is that of its own container on the agent's port.
-fn own_path(container: &Value, handler: &Handler) -> Option<String> {
-    let own = handler.path(pod::name(container));
-    (path(container, handler) == Some(&own)).then_some(own)
+impl Requests {
+    /// Finds the requests of a pod whose originals are recorded. The agent's port is that of a container's request for its own path. If
+    /// each container has another name since, it is that of the other requests for a recorded path, the annotation's or the default one.
+    fn of(pod: &Value, recorded: &Map<String, Value>) -> Self {
+        let containers = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
+        let handlers = containers.flat_map(|container| HANDLERS.iter().map(move |handler| (container, handler)));
+        let (mut own, mut agents, mut others) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for (container, handler) in handlers {
+            let Some(path) = path(container, handler).filter(|path| recorded.contains_key(*path)) else { continue };
+            let port = container.pointer(handler.pointer).and_then(|probe| probe.pointer("/httpGet/port")?.as_u64());
+            if handler.path(pod::name(container)) == path {
+                own.insert(path.to_owned());
+                agents.extend(port);
+            } else if !is_of_other_host(container, handler.pointer) {
+                others.extend(port);
+            }
+        }
+        if agents.is_empty() {
+            agents = others;
+            agents.extend(handler::target(pod, port::STATUS).map(u64::from));
+        }
+        Self { own, agents }
+    }
+
+    /// Returns the path for which a handler asks the agent, in place of its original. One with a host is such a request of Istio's if no
+    /// other container asks for the path as its own: this injection leaves a handler of another host as it is.
+    fn path_of<'c>(&self, container: &'c Value, handler: &Handler) -> Option<&'c str> {
+        let asked = path(container, handler)?;
+        let port = container.pointer(handler.pointer)?.pointer("/httpGet/port")?.as_u64()?;
+        let is_own = handler.path(pod::name(container)) == asked;
+        let may_be = is_own || !is_of_other_host(container, handler.pointer) || !self.own.contains(asked);
+        (may_be && self.agents.contains(&port)).then_some(asked)
+    }
 }
 
+/// Returns the path for which a handler asks by HTTP.
 fn path<'c>(container: &'c Value, handler: &Handler) -> Option<&'c str> {
-    container.pointer(handler.pointer)?.get("httpGet")?.get("path")?.as_str()
-}
-
-/// Returns the path of a handler that may be a request to the agent. One for the path of another container is such a request if its
-/// container has another name since, so that no container asks for that path as its own. A request to another host never is: an
-/// injection leaves it as it is.
-fn request<'c>(container: &'c Value, handler: &Handler, own_requests: &HashSet<String>) -> Option<&'c str> {
-    let is_own = own_path(container, handler).is_some();
-    let asked = path(container, handler)?;
-    let is_request = || !own_requests.contains(asked) && !is_of_other_host(container, handler.pointer);
-    (is_own || is_request()).then_some(asked)
+    container.pointer(handler.pointer)?.pointer("/httpGet/path")?.as_str()
 }
 
 /// Returns the ports that each container had at the injection, of those that it has now. Names are unique within a container only,
@@ -115,15 +137,14 @@ pub(in crate::inject::istio) fn renew(pod: &mut Value, before: &Value, budget: &
     if recorded.is_empty() {
         return Ok(());
     }
-    let own_requests = own_requests(pod);
+    let requests = Requests::of(pod, &recorded);
     for which in [INIT_CONTAINERS, CONTAINERS] {
         let own: HashMap<&str, &Value> =
             pod::containers(before, which).iter().rev().map(|own| (pod::name(own), own)).collect();
         for container in pod::containers_mut(pod, which) {
             let Some(own) = own.get(pod::name(container)) else { continue };
             for handler in &HANDLERS {
-                let is_recorded =
-                    request(container, handler, &own_requests).is_some_and(|path| recorded.contains_key(path));
+                let is_recorded = requests.path_of(container, handler).is_some_and(|path| recorded.contains_key(path));
                 let parts = (own.pointer(handler.pointer), container.pointer_mut(handler.pointer));
                 if let (true, (Some(own), Some(probe))) = (is_recorded, parts) {
                     probe.clone_from(own);
@@ -141,7 +162,8 @@ pub(in crate::inject::istio) fn renew(pod: &mut Value, before: &Value, budget: &
 pub(in crate::inject::istio) fn rewritten_port(container: &Value) -> Option<u64> {
     HANDLERS.iter().find_map(|handler| {
         let is_agents = path(container, handler)?.starts_with(&format!("/{}/", handler.path.0));
-        let is_kept = is_of_other_host(container, handler.pointer) && own_path(container, handler).is_none();
+        let is_own = path(container, handler) == Some(&handler.path(pod::name(container)));
+        let is_kept = is_of_other_host(container, handler.pointer) && !is_own;
         let port = container.pointer(handler.pointer)?.pointer("/httpGet/port")?;
         Some(port).filter(|_| is_agents && !is_kept)?.as_u64()
     })
@@ -173,6 +195,7 @@ mod tests {
     fn a_handler_with_the_path_of_another_containers_request_stays() {
         let request = |port: u16| json!({"httpGet": {"path": "/app-health/app/livez", "port": port}});
         let of_host = json!({"httpGet": {"path": "/app-health/app/livez", "port": 9000, "host": "x.example.com"}});
+        let of_istio = json!({"httpGet": {"path": "/app-health/app/livez", "port": 15020, "host": "10.0.0.9"}});
         let original = json!({"httpGet": {"path": "/x", "port": 8080}});
         let record = json!({"/app-health/app/livez": original});
         for (app, side, expected) in [
@@ -181,6 +204,10 @@ mod tests {
             (None, of_host.clone(), [None, Some(of_host.clone())]),
             // The container has another name since.
             (None, request(15020), [None, Some(original.clone())]),
+            (None, of_istio.clone(), [None, Some(original.clone())]),
+            // The container is a copy.
+            (Some(request(15500)), request(15500), [Some(original.clone()), Some(original.clone())]),
+            (Some(request(15500)), request(15020), [Some(original.clone()), Some(request(15020))]),
         ] {
             let mut container = json!({"name": "app"});
             app.into_iter().for_each(|probe| container["livenessProbe"] = probe);

@@ -8,6 +8,26 @@ const MEANINGFUL: &str = "\"'\\{}[]#&*!|>%@`:?";
 /// Those that do so only at the start of a text.
 const AT_START: [char; 10] = ['&', '!', '|', '>', '%', '@', '`', '*', '#', ','];
 
+/// The characters that replace others. Those of [`FIRST`](Self::FIRST) and [`SECOND`](Self::SECOND) differ. A character sorts near the
+/// one that it replaces, because templates sort keys.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Letters([char; 4]);
+
+impl Letters {
+    pub(super) const FIRST: Self = Self(['0', 'A', 'a', 'x']);
+    pub(super) const SECOND: Self = Self(['1', 'B', 'b', 'y']);
+
+    fn of(self, c: char) -> char {
+        let Self([digit, upper, lower, last]) = self;
+        match c {
+            ..'0' => digit,
+            ..'A' => upper,
+            ..'a' => lower,
+            _ => last,
+        }
+    }
+}
+
 /// The treatment of a text in a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
@@ -111,10 +131,10 @@ impl Texts {
         &self,
         document: &Value,
         treatments: &[Treatment],
-        letter: char,
+        letters: Letters,
         budget: &mut Budget,
     ) -> Result<Value, Exceeded> {
-        Copy { treatments: treatments.iter(), letter, budget }.of(document)
+        Copy { treatments: treatments.iter(), letters, budget }.of(document)
     }
 }
 
@@ -132,7 +152,7 @@ fn below(path: &str, key: &str) -> String {
 /// Copies a document text by text, in the order of [`Texts`].
 struct Copy<'c, 'b> {
     treatments: std::slice::Iter<'c, Treatment>,
-    letter: char,
+    letters: Letters,
     budget: &'b mut Budget,
 }
 
@@ -161,12 +181,16 @@ impl Copy<'_, '_> {
         }
         Ok(match (self.treatments.next().copied().unwrap_or(Treatment::Replaced), json(text)) {
             (Treatment::Kept, _) => text.to_owned(),
-            (Treatment::Written { escaped, marked }, Some(json)) => written(json, escaped, marked),
+            (Treatment::Written { escaped, marked }, Some(json)) => {
+                // A template may look for the first and the last character.
+                let (start, end) = (text.len() - text.trim_start().len(), text.trim_end().len());
+                format!("{}{}{}", &text[..start], written(json, escaped, marked).trim(), &text[end..])
+            }
             (Treatment::Members, Some(mut json)) => {
-                replace_in(&mut json, self.letter);
+                replace_in(&mut json, self.letters);
                 json.to_string()
             }
-            (Treatment::Replaced | Treatment::Written { .. } | Treatment::Members, _) => replaced(text, self.letter),
+            (Treatment::Replaced | Treatment::Written { .. } | Treatment::Members, _) => replaced(text, self.letters),
         })
     }
 }
@@ -240,15 +264,15 @@ fn json(text: &str) -> Option<Value> {
     text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str(text).ok()).flatten()
 }
 
-fn replace_in(value: &mut Value, letter: char) {
+fn replace_in(value: &mut Value, letters: Letters) {
     match value {
-        Value::String(text) => *text = replaced(text, letter),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace_in(item, letter)),
+        Value::String(text) => *text = replaced(text, letters),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_in(item, letters)),
         Value::Object(members) => {
             let all = std::mem::take(members);
             members.extend(all.into_iter().map(|(key, mut member)| {
-                replace_in(&mut member, letter);
-                (replaced(&key, letter), member)
+                replace_in(&mut member, letters);
+                (replaced(&key, letters), member)
             }));
         }
         _ => {}
@@ -267,8 +291,8 @@ fn is_meaningful(text: &str) -> bool {
         || [": ", " #"].iter().any(|indicator| text.contains(indicator))
 }
 
-/// Replaces meaningful characters with a letter, byte by byte: functions of templates cut texts by their length.
-fn replaced(text: &str, letter: char) -> String {
+/// Replaces meaningful characters with letters or digits, byte by byte: functions of templates cut texts by their length.
+pub(super) fn replaced(text: &str, letters: Letters) -> String {
     if !is_meaningful(text) {
         return text.to_owned();
     }
@@ -276,7 +300,7 @@ fn replaced(text: &str, letter: char) -> String {
     let mut copy = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
         if is_break(c) || MEANINGFUL.contains(c) || at == start && matches!(c, '-' | ',') {
-            copy.extend(std::iter::repeat_n(letter, c.len_utf8()));
+            copy.extend(std::iter::repeat_n(letters.of(c), c.len_utf8()));
         } else {
             copy.push(c);
         }

@@ -226,6 +226,21 @@ fn json_may_be_asked_for_its_text_before_it_is_read() {
             );
         }
     }
+    let listed = spliced(
+        "{}\n  hostAliases:{{ range $k, $v := fromJSON . }}\n  - {ip: {{ $v | quote }}, hostnames: [{{ $k | quote }}]}{{ end }}",
+    );
+    let text = r#"{"*.example.com":"10.0.0.1","b.com":"10.0.0.2"}"#;
+    assert!(!field_of(&listed, text).is_err_and(|reason| reason.contains("between quotes")));
+    let other = r#"{"operator":"Exists","*.example.com":"a","b.com":"c","'z":"d"}"#;
+    for value in [
+        "{{ fromJSON . | toJSON }}\n  hostname: {{ ternary `x` `y` (contains `b` .) }}",
+        "{{ with and (hasPrefix `{` .) (fromJSON .) }}{{ toJSON . }}{{ end }}",
+        "{ {{ range $k, $v := fromJSON . }}{{ toJSON $k }}: {{ toJSON $v }}, {{ end }} }",
+    ] {
+        let read = field_of(&spliced(value), other);
+        let is_checked = |reason: &String| reason.contains("nodeSelector") && !reason.contains("between quotes");
+        assert!(read.as_ref().is_err_and(is_checked), "{value}: {read:?}");
+    }
     let each = spliced("{ {{ range $k, $v := fromJSON . }}{{ if $v }}{{ $k }}: {{ $v }}{{ end }}{{ end }} }");
     for (text, expected) in [("{}", json!({})), (r#"{"a":"b"}"#, json!({"a": "b"})), (r#"{"a":""}"#, json!({}))] {
         assert_eq!(field_of(&each, text), Ok(expected), "{text}");
@@ -236,6 +251,51 @@ fn json_may_be_asked_for_its_text_before_it_is_read() {
         reason.contains("metadata.annotations.nodeSelector") && reason.contains("must print nothing else of it"),
         "{reason}"
     );
+}
+
+#[test]
+fn a_text_that_the_output_needs_to_be_yaml_is_refused() {
+    let long = "k".repeat(1100);
+    let evil = "a\"\n    image: \"evil:1";
+    for (template, text, field) in [
+        (
+            "    securityContext:\n      runAsUser: 1337\n      {{ if regexMatch `^runAsGroup: [0-9]+$` . }}{{ . }}{{ end }}\n",
+            "runAsGroup: 5",
+            "annotations.t",
+        ),
+        ("    env:\n    - name: A\n      value: b\n{{ . | nindent 4 }}\n", "- name: B\n  value: c", "annotations.t"),
+        (
+            "    env:\n    - name: A\n      value: |\n        {{ . }}\n        end\n",
+            "  \n    command: [evil]\n    terminationMessagePath: |\n      z",
+            "annotations.t",
+        ),
+        (
+            "    resources:\n      limits:\n        \"{{ . }}\": 1\n",
+            &format!("cpu\": 1\n        \"memory\": 1\n    args: [\"{long}\"]\n    \"tty"),
+            "annotations.t",
+        ),
+        ("    tty: {{ if . }}true{{ end }}\n", "a", "proxyMetadata"),
+    ] {
+        let template = format!(
+            "spec:\n  containers:\n  - name: istio-proxy\n    image: 'trusted:1'\n    command:\n    - \"{{{{ .ProxyConfig.ProxyMetadata.K }}}}\"\n\
+             {{{{- with index .ObjectMeta.Annotations `t` }}}}\n{template}{{{{ end }}}}\n"
+        );
+        let mesh = Mesh::parse("enablePrometheusMerge: false").unwrap();
+        let settings = Settings::from_template(&template).unwrap();
+        let injector = Injector::new(Config { settings, mesh, ..BuiltIn::default().config().unwrap() });
+        let config = json!({"proxyMetadata": {"K": evil}}).to_string();
+        for proxy in ["{}", &config] {
+            let pod = json!({"metadata": {"name": "web", "annotations": {"t": text, annotation::PROXY_CONFIG: proxy}}, "spec": {"containers": []}});
+            let refused = injector.review(&Request::new(&pod, "shop")).map_err(|error| error.to_string());
+            let is_refused = |reason: &String| {
+                reason.contains("between quotes") && (reason.contains(field) || reason.contains("proxyMetadata"))
+            };
+            if field == "proxyMetadata" && proxy == "{}" {
+                continue;
+            }
+            assert!(refused.as_ref().is_err_and(is_refused), "{template} {proxy}: {refused:?}");
+        }
+    }
 }
 
 proptest! {

@@ -165,7 +165,7 @@ impl Early {
             _ if !asked.is_run => Answer::NotAsked,
             _ if asked.is_agents => Answer::Agent,
             Some(true) => Answer::Proxy,
-            _ if self.agent.iter().chain(&self.proxys).any(|own| u64::from(*own) == asked.port) => Answer::Agent,
+            _ if self.agent.iter().chain(&self.proxys).any(|own| u64::from(*own) == asked.port) => Answer::Listener,
             Some(false) => Answer::Container,
             None => Answer::Unknown,
         }
@@ -197,7 +197,11 @@ struct Request<'p> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Container,
+    /// The agent, to which the handler was rewritten.
     Agent,
+    /// The agent or the proxy, on a port of its own, which is never redirected.
+    Listener,
+    /// The proxy, to which the port is redirected.
     Proxy,
     /// The container, or the proxy if the port is redirected, which is not known.
     Unknown,
@@ -215,14 +219,14 @@ pub(super) fn check(pod: &Value, context: Context) -> Result<(), Unanswered> {
         let container = pod::name(item).to_owned();
         match answer {
             Answer::NotAsked => return Err(Unanswered::Hook { container, handler }),
-            Answer::Agent => return Err(Unanswered::Agent { container, handler, port }),
+            Answer::Agent | Answer::Listener => return Err(Unanswered::Agent { container, handler, port }),
             Answer::Proxy => return Err(Unanswered::Captured { container, handler, port }),
             Answer::Container | Answer::Unknown => {}
         }
     }
     let early = Early::of(pod, CONTAINERS, context);
     for Request { item, handler, port, answer, .. } in early.requests(pod, &early.order.before, OF_CONTAINER) {
-        if matches!(answer, Answer::Agent | Answer::Proxy) && early.restart(item) == Restart::Never {
+        if matches!(answer, Answer::Agent | Answer::Listener | Answer::Proxy) && early.restart(item) == Restart::Never {
             let (container, advice) = (pod::name(item).to_owned(), advice(pod, &early));
             return Err(Unanswered::Once { container, handler, port, advice });
         }
@@ -263,7 +267,7 @@ fn waited(request: &Request<'_>) -> Option<String> {
 fn ended(pod: &Value, request: &Request<'_>) -> Option<String> {
     let Request { at, item, handler, port, answer } = request;
     let vain = match answer {
-        Answer::Agent | Answer::Proxy => "in vain",
+        Answer::Agent | Answer::Listener | Answer::Proxy => "in vain",
         Answer::Unknown => "possibly in vain",
         Answer::Container | Answer::NotAsked => return None,
     };
@@ -276,9 +280,8 @@ fn ended(pod: &Value, request: &Request<'_>) -> Option<String> {
         .iter()
         .skip(at + 1)
         .any(|item| !is_injected(pod::name(item)) && is_awaited(item));
-    // A port of the agent or the proxy is never redirected.
     let or_exclude = match answer {
-        Answer::Agent => "",
+        Answer::Listener => "",
         _ => ", or name the container's port in traffic.sidecar.istio.io/excludeInboundPorts",
     };
     is_followed.then(|| {
@@ -297,7 +300,7 @@ fn in_vain(pod: &Value, early: &Early, request: &Request<'_>) -> Option<String> 
     match answer {
         Answer::Container => None,
         Answer::NotAsked => Some(not_run(handler, name)),
-        Answer::Agent | Answer::Proxy => Some(format!(
+        Answer::Agent | Answer::Listener | Answer::Proxy => Some(format!(
             "{handler} of container {name:?} asks port {port} in vain: the proxy and its agent start after the container, so that the \
              kubelet {restart}; {}",
             advice(pod, early)
@@ -316,7 +319,7 @@ fn beside(pod: &Value, early: &Early, request: &Request<'_>) -> Option<String> {
     let name = pod::name(item);
     match answer {
         Answer::NotAsked => Some(not_run(handler, name)),
-        Answer::Agent | Answer::Proxy if !early.order.is_waited => Some(format!(
+        Answer::Agent | Answer::Listener | Answer::Proxy if !early.order.is_waited => Some(format!(
             "{handler} of container {name:?} may ask port {port} before the proxy or its agent answers, {}: the kubelet then {}; {}",
             match pod::sidecar(pod).is_some_and(order::has_other_hook) {
                 true => "unless the postStart of the proxy waits for them",

@@ -212,13 +212,19 @@ fn of_the_proxy() -> Result<(), Failed> {
         }
         let mut lively = pod(&json!({}), &json!({}));
         lively["spec"]["initContainers"] = json!([
-            {"name": "side", "image": "s:1", "restartPolicy": "Always", "livenessProbe": request},
+            {"name": "side", "image": "s:1", "restartPolicy": "Always"},
             {"name": "next", "image": "n:1"},
         ]);
-        let (_, warnings) = review(&injector(json!({}))?, &lively, false)??;
-        let is_advised =
-            matches!(warnings.as_slice(), [text] if text.contains("nativeSidecar") && !text.contains("exclude"));
-        is_advised.then_some(()).ok_or_else(|| format!("{port}: {warnings:?}"))?;
+        let rewritten = json!({"httpGet": {"path": "/up", "port": 8080}});
+        for (probe, excludes) in [(&request, false), (&rewritten, true)] {
+            lively["spec"]["initContainers"][0]["livenessProbe"] = probe.clone();
+            let (_, warnings) = review(&injector(json!({}))?, &lively, false)??;
+            let is_advised = matches!(
+                warnings.as_slice(),
+                [text] if text.contains("nativeSidecar") && text.contains("excludeInboundPorts") == excludes
+            );
+            is_advised.then_some(()).ok_or_else(|| format!("{probe}: {warnings:?}"))?;
+        }
     }
     Ok(())
 }

@@ -28,8 +28,7 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
                 _ => pod::list(container, "ports").to_vec(),
             };
             for handler in &HANDLERS {
-                let Some(path) = requests.path_of(container, handler) else { continue };
-                let Some(original) = recorded.get(path).and_then(Value::as_object) else { continue };
+                let Some(original) = requests.original(container, handler) else { continue };
                 let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { continue };
                 let kind = handler.actions().iter().find(|kind| original.get(**kind).is_some_and(Value::is_object));
                 if let Some(kind) = kind {
@@ -46,26 +45,24 @@ pub(in crate::inject::istio) fn restore(pod: &mut Value, recorded: &Map<String, 
     }
 }
 
-/// The handlers that a former injection rewrote to requests to the agent.
-struct Requests {
-    /// The paths for which a container asks as its own.
-    own: HashSet<String>,
+/// The requests to the agent with which a former injection replaced handlers.
+struct Requests<'r> {
+    recorded: &'r Map<String, Value>,
     /// The ports of the agent.
     agents: HashSet<u64>,
 }
 
-impl Requests {
-    /// Finds the requests of a pod whose originals are recorded. The agent's port is that of a container's request for its own path. If
-    /// each container has another name since, it is that of the other requests for a recorded path, the annotation's or the default one.
-    fn of(pod: &Value, recorded: &Map<String, Value>) -> Self {
+impl<'r> Requests<'r> {
+    /// Finds the requests of a pod. The agent's port is that of a container's request for its own path. If each container has another
+    /// name since, it is that of the other requests for a recorded path, the annotation's or the default one.
+    fn of(pod: &Value, recorded: &'r Map<String, Value>) -> Self {
         let containers = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
         let handlers = containers.flat_map(|container| HANDLERS.iter().map(move |handler| (container, handler)));
-        let (mut own, mut agents, mut others) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let (mut agents, mut others) = (HashSet::new(), HashSet::new());
         for (container, handler) in handlers {
             let Some(path) = path(container, handler).filter(|path| recorded.contains_key(*path)) else { continue };
             let port = container.pointer(handler.pointer).and_then(|probe| probe.pointer("/httpGet/port")?.as_u64());
             if handler.path(pod::name(container)) == path {
-                own.insert(path.to_owned());
                 agents.extend(port);
             } else if !is_of_other_host(container, handler.pointer) {
                 others.extend(port);
@@ -75,17 +72,20 @@ impl Requests {
             agents = others;
             agents.extend(handler::target(pod, port::STATUS).map(u64::from));
         }
-        Self { own, agents }
+        Self { recorded, agents }
     }
 
-    /// Returns the path for which a handler asks the agent, in place of its original. One with a host is such a request of Istio's if no
-    /// other container asks for the path as its own: this injection leaves a handler of another host as it is.
-    fn path_of<'c>(&self, container: &'c Value, handler: &Handler) -> Option<&'c str> {
-        let asked = path(container, handler)?;
-        let port = container.pointer(handler.pointer)?.pointer("/httpGet/port")?.as_u64()?;
-        let is_own = handler.path(pod::name(container)) == asked;
-        let may_be = is_own || !is_of_other_host(container, handler.pointer) || !self.own.contains(asked);
-        (may_be && self.agents.contains(&port)).then_some(asked)
+    /// Returns the original in whose place a handler asks the agent. One with a host is such a request of Istio's if its original has
+    /// this host: this injection leaves a handler of another host as it is.
+    fn original(&self, container: &Value, handler: &Handler) -> Option<&'r Map<String, Value>> {
+        let original = self.recorded.get(path(container, handler)?)?.as_object()?;
+        let action = container.pointer(handler.pointer)?.get("httpGet")?;
+        let host = pod::text(action, "host");
+        let is_request = match host {
+            "" => action.get("port")?.as_u64().is_some_and(|port| self.agents.contains(&port)),
+            host => original.get("httpGet").is_some_and(|original| pod::text(original, "host") == host),
+        };
+        is_request.then_some(original)
     }
 }
 
@@ -144,7 +144,7 @@ pub(in crate::inject::istio) fn renew(pod: &mut Value, before: &Value, budget: &
         for container in pod::containers_mut(pod, which) {
             let Some(own) = own.get(pod::name(container)) else { continue };
             for handler in &HANDLERS {
-                let is_recorded = requests.path_of(container, handler).is_some_and(|path| recorded.contains_key(path));
+                let is_recorded = requests.original(container, handler).is_some();
                 let parts = (own.pointer(handler.pointer), container.pointer_mut(handler.pointer));
                 if let (true, (Some(own), Some(probe))) = (is_recorded, parts) {
                     probe.clone_from(own);
@@ -192,29 +192,33 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_with_the_path_of_another_containers_request_stays() {
-        let request = |port: u16| json!({"httpGet": {"path": "/app-health/app/livez", "port": port}});
-        let of_host = json!({"httpGet": {"path": "/app-health/app/livez", "port": 9000, "host": "x.example.com"}});
-        let of_istio = json!({"httpGet": {"path": "/app-health/app/livez", "port": 15020, "host": "10.0.0.9"}});
+    fn a_request_to_the_agent_is_told_by_its_port_or_its_host() {
+        let path = "/app-health/app/livez";
+        let request = |port: u16| json!({"httpGet": {"path": path, "port": port}});
+        let with_host = |host: &str, port: u16| json!({"httpGet": {"path": path, "port": port, "host": host}});
         let original = json!({"httpGet": {"path": "/x", "port": 8080}});
-        let record = json!({"/app-health/app/livez": original});
-        for (app, side, expected) in [
-            (Some(request(15020)), request(9000), [Some(original.clone()), Some(request(9000))]),
-            (Some(request(15020)), of_host.clone(), [Some(original.clone()), Some(of_host.clone())]),
-            (None, of_host.clone(), [None, Some(of_host.clone())]),
+        let of_istio = json!({"httpGet": {"path": "/x", "port": 8080, "host": "10.0.0.9"}});
+        // The original, the probes of `app` and of `side`, and whether each becomes the original.
+        for (original, app, side, expected) in [
+            (&original, Some(request(15020)), request(9000), (true, false)),
+            (&original, Some(request(15020)), with_host("x.example.com", 9000), (true, false)),
+            (&original, None, with_host("x.example.com", 15020), (false, false)),
             // The container has another name since.
-            (None, request(15020), [None, Some(original.clone())]),
-            (None, of_istio.clone(), [None, Some(original.clone())]),
+            (&original, None, request(15020), (false, true)),
+            (&of_istio, None, with_host("10.0.0.9", 15500), (false, true)),
+            (&of_istio, None, with_host("10.0.0.8", 15020), (false, false)),
             // The container is a copy.
-            (Some(request(15500)), request(15500), [Some(original.clone()), Some(original.clone())]),
-            (Some(request(15500)), request(15020), [Some(original.clone()), Some(request(15020))]),
+            (&original, Some(request(15500)), request(15500), (true, true)),
+            (&original, Some(request(15500)), request(15020), (true, false)),
+            (&of_istio, Some(with_host("10.0.0.9", 15020)), with_host("10.0.0.9", 15020), (true, true)),
         ] {
             let mut container = json!({"name": "app"});
-            app.into_iter().for_each(|probe| container["livenessProbe"] = probe);
+            app.iter().for_each(|probe| container["livenessProbe"] = probe.clone());
             let mut pod = json!({"spec": {"containers": [container, {"name": "side", "livenessProbe": side}]}});
-            restore(&mut pod, record.as_object().unwrap(), &[]);
-            let found = [0, 1].map(|at| pod["spec"]["containers"][at].get("livenessProbe").cloned());
-            assert_eq!(found, expected);
+            restore(&mut pod, json!({path: original}).as_object().unwrap(), &[]);
+            let probe = |at: usize| pod["spec"]["containers"][at].get("livenessProbe");
+            assert_eq!((probe(0) == Some(original), probe(1) == Some(original)), expected, "{app:?} {side} {original}");
+            assert!(expected.1 || probe(1) == Some(&side), "{side}");
         }
     }
 

@@ -48,6 +48,7 @@ struct Json {
     strings: bool,
     /// Whether characters are escaped by their numbers.
     escapes: bool,
+    elements: bool,
 }
 
 /// The meaningful texts in the order in which [`visit`] finds them.
@@ -95,7 +96,11 @@ impl Texts {
         if is_meaningful(text) {
             self.fields.push(field());
             let json = json(text);
-            self.json.push(json.map(|json| Json { strings: has_strings(&json), escapes: text.contains("\\u") }));
+            self.json.push(json.map(|json| Json {
+                strings: has_strings(&json),
+                escapes: text.contains("\\u"),
+                elements: !json.as_array().is_some_and(Vec::is_empty) && !json.as_object().is_some_and(Map::is_empty),
+            }));
         }
     }
 
@@ -114,6 +119,11 @@ impl Texts {
     /// Whether a text is JSON with a string.
     pub(super) fn has_strings(&self, at: usize) -> bool {
         self.json[at].is_some_and(|json| json.strings)
+    }
+
+    /// Whether a text is JSON with elements.
+    pub(super) fn has_elements(&self, at: usize) -> bool {
+        self.json[at].is_some_and(|json| json.elements)
     }
 
     /// Whether a text is JSON in which characters are escaped by their numbers.

@@ -275,6 +275,11 @@ fn a_text_that_the_output_needs_to_be_yaml_is_refused() {
             "annotations.t",
         ),
         ("    tty: {{ if . }}true{{ end }}\n", "a", "proxyMetadata"),
+        (
+            "  {{ if not (regexMatch `^[^a-z]*$` .) }}{{ fail `text` }}{{ end }}securityContext: {supplementalGroups: {{ . }}}\n",
+            "[ 7 , 8 ]",
+            "annotations.t",
+        ),
     ] {
         let template = format!(
             "spec:\n  containers:\n  - name: istio-proxy\n    image: 'trusted:1'\n    command:\n    - \"{{{{ .ProxyConfig.ProxyMetadata.K }}}}\"\n\

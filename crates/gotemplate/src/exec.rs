@@ -30,7 +30,7 @@ pub(super) struct Rendered {
     pub(super) taken: Vec<Taken>,
 }
 
-/// The branch that an `if` or a `with` took, or the boolean that a function returned: the position, and whether it was true.
+/// A decision: the branch that an `if` or a `with` took, or the boolean that a function returned. The position, and whether it was true.
 pub(super) type Taken = (Span, bool);
 
 /// Renders a tree with `.` and `$` as the data. `path`: the branches to take and the booleans of functions, whatever they are with this data.
@@ -42,8 +42,7 @@ pub(super) fn render(
 ) -> Result<Rendered, Stop> {
     let (out, missing, taken, variables) = (String::new(), Vec::new(), Vec::new(), vec![data.clone()]);
     let mut run = Run { tree, budget, out, missing, path, taken, variables, base: 0, depth: 0, span: (0, 0) };
-    let result = run.walk(&tree.root, data).and_then(|_| run.arrive());
-    match result {
+    match run.walk(&tree.root, data).and_then(|_| run.arrive()) {
         Ok(()) => Ok(Rendered { text: run.out, missing: run.missing, taken: run.taken }),
         Err(reason) => Err(Stop { reason, span: run.span, rendered: run.out }),
     }
@@ -55,6 +54,7 @@ struct Run<'t, 'a, 'b> {
     out: String,
     missing: Vec<Span>,
     path: Option<&'t [Taken]>,
+    /// Each branch and each call costs steps, so that the budget bounds this list.
     taken: Vec<Taken>,
     /// The values of the variables by slot. Those of the current template start at `base`.
     variables: Vec<Value<'a>>,

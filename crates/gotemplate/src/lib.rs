@@ -104,7 +104,7 @@ pub struct Rendered {
     pub text: String,
     /// The expressions that printed `<no value>`, at most eight.
     pub missing: Vec<String>,
-    /// The decisions.
+    /// The decisions, for another rendering.
     pub path: Path,
 }
 

@@ -209,6 +209,13 @@ enum Answer {
     NotAsked,
 }
 
+impl Answer {
+    /// Whether nobody answers before the agent and the proxy run.
+    fn is_vain(self) -> bool {
+        matches!(self, Self::Agent | Self::Listener | Self::Proxy)
+    }
+}
+
 /// Checks that a pod does not wait for a handler that nobody answers.
 ///
 /// # Errors
@@ -226,7 +233,7 @@ pub(super) fn check(pod: &Value, context: Context) -> Result<(), Unanswered> {
     }
     let early = Early::of(pod, CONTAINERS, context);
     for Request { item, handler, port, answer, .. } in early.requests(pod, &early.order.before, OF_CONTAINER) {
-        if matches!(answer, Answer::Agent | Answer::Listener | Answer::Proxy) && early.restart(item) == Restart::Never {
+        if answer.is_vain() && early.restart(item) == Restart::Never {
             let (container, advice) = (pod::name(item).to_owned(), advice(pod, &early));
             return Err(Unanswered::Once { container, handler, port, advice });
         }
@@ -319,7 +326,7 @@ fn beside(pod: &Value, early: &Early, request: &Request<'_>) -> Option<String> {
     let name = pod::name(item);
     match answer {
         Answer::NotAsked => Some(not_run(handler, name)),
-        Answer::Agent | Answer::Listener | Answer::Proxy if !early.order.is_waited => Some(format!(
+        answer if answer.is_vain() && !early.order.is_waited => Some(format!(
             "{handler} of container {name:?} may ask port {port} before the proxy or its agent answers, {}: the kubelet then {}; {}",
             match pod::sidecar(pod).is_some_and(order::has_other_hook) {
                 true => "unless the postStart of the proxy waits for them",

@@ -309,7 +309,7 @@ manifests: $(HELM)
 
 # Writes the table of Kubernetes types for decoding documents. `go get` in that directory selects another version of Kubernetes.
 types:
-	cd tests/support/kubetypes && go run . table > $(CURDIR)/src/inject/typed/table.txt
+	cd tests/support/kubetypes && go run . table > $(CURDIR)/crates/inject/src/typed/table.txt
 
 clean:
 	cargo clean

@@ -30,10 +30,8 @@ use std::path::PathBuf;
 
 use contract::diagnostics::chain;
 use contract::diagnostics::terminal::Style;
+use inject::istio;
 use serve::cluster;
-
-use crate::inject;
-use crate::inject::istio;
 
 pub use check::Flags as Check;
 pub use completion::Flags as Completion;
@@ -146,7 +144,7 @@ pub enum Error {
         "{}; --daprImage sets SIDECAR_IMAGE, --daprNamespace sets NAMESPACE, and --daprSet any variable",
         chain(.0)
     )]
-    DaprSettings(crate::inject::dapr::SettingsError),
+    DaprSettings(::dapr::SettingsError),
     #[error(transparent)]
     Patch(#[from] inject::PatchError),
     /// A value cannot be serialized.

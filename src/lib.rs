@@ -27,8 +27,6 @@ pub mod check;
 
 pub mod daemon;
 
-pub mod inject;
-
 pub mod webhook;
 
 pub mod cnictl;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use istio_cni::inject::dapr::{Era, Settings};
+use dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh, route};
 use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, istio};
 use nix::time::{ClockId, clock_gettime};

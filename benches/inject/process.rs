@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::inject::dapr::{Era, Settings};
+use dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh as DaprMesh, TrustFiles, route, watch_mesh};
 use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 use nix::sys::resource::{UsageWho, getrusage};

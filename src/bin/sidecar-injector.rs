@@ -53,7 +53,7 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     let events = client.as_ref().ok().cloned();
     match client {
         Ok(client) => {
-            let namespaces = injection.platform == istio_cni::inject::istio::Platform::OpenShift;
+            let namespaces = injection.platform == inject::istio::Platform::OpenShift;
             tokio::spawn(watch_cluster_state(client, cluster_state.clone(), namespaces, &readiness));
         }
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),

@@ -12,13 +12,13 @@ mod operator;
 use std::path::PathBuf;
 
 use clap::Args;
+use inject::istio::{self, BuiltIn, Injector, Mesh, Platform, Settings, Values};
 use kube::Client;
 use serde_json::{Value, json};
 use serve::cluster as server;
 
 use super::text::read;
 use super::{Error, Streams};
-use crate::inject::istio::{self, BuiltIn, Injector, Mesh, Platform, Settings, Values};
 use cluster::Maps;
 pub(super) use cluster::{ClusterFlags, Nodes, await_response, in_time};
 use operator::Operator;

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
+use dapr::{Component, Era, Facts, Settings, Trust};
 use serde_json::Value;
 
 use super::{Error, text};
-use crate::inject::dapr::{Component, Era, Facts, Settings, Trust};
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Dapr")]

@@ -4,10 +4,10 @@
 
 use std::path::PathBuf;
 
+use ::dapr::{Decision, WorkloadReview, inject_document};
 use clap::Args;
 
 use super::{Error, Streams, dapr, documents, text};
-use crate::inject::dapr::{Decision, WorkloadReview, inject_document};
 
 #[derive(Debug, Clone, Args)]
 pub struct Flags {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use inject::istio::{Injector, Sandbox, policy};
 use podfacts::PodFacts;
 use podfacts::{SkipReason, Verdict};
 use redirect::{Redirect, rules};
@@ -12,7 +13,6 @@ use super::Error;
 use super::live::Live;
 use super::parameters::{Parameter, parameters};
 use super::validation::FailedValidation;
-use crate::inject::istio::{Injector, Sandbox, policy};
 
 /// The explanation of a pod.
 pub(super) struct Explained {

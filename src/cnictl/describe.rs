@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use contract::SANDBOX;
 use contract::diagnostics::terminal::{Colour, Style, printable};
+use inject::istio::Sandbox;
 use ruleset::{Family, RuleSet, Table, restore};
 use serde_json::{Value, json};
 
@@ -12,7 +13,6 @@ use super::form::Detail;
 use super::next;
 use super::parameters::{Parameter, mode};
 use super::purpose::phrase;
-use crate::inject::istio::Sandbox;
 
 /// The width of the column of parameters' names, in characters.
 const NAMES: usize = 24;

@@ -2,10 +2,10 @@
 //!
 //! `kube_inject` and `dapr_inject` call [`each`] with a function that changes a document.
 
+use inject::{documents, is_empty, read, write};
 use serde_json::Value;
 
 use super::Error;
-use crate::inject::{documents, is_empty, read, write};
 
 /// Returns all documents, each followed by a separator. `change`, called with the number of a document, returns the new
 /// document, or `None` to keep the text.

@@ -5,8 +5,12 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use ::dapr::{Decision, Skip, User, review};
 use clap::{Args, Subcommand};
 use contract::annotation;
+use inject::apply;
+use inject::istio::policy::Reason;
+use inject::istio::{Injected, InjectionOutcome, Request};
 use kube::Client;
 use serde_json::Value;
 
@@ -18,10 +22,6 @@ use super::runtime_class::sandbox_of;
 use super::validation::FailedValidation;
 use super::workload::{Workload, pods_of, read_pod};
 use super::{Error, Streams, add, dapr, documents, status, text};
-use crate::inject::dapr::{Decision, Skip, User, review};
-use crate::inject::istio::policy::Reason;
-use crate::inject::istio::{Injected, InjectionOutcome, Request};
-use crate::inject::{self, apply};
 
 const EXAMPLES: &str = "Examples:
     istio-cnictl explain web-0 -n shop
@@ -245,7 +245,7 @@ fn inject_dapr(
     if pod["metadata"]["annotations"][contract::dapr::ENABLED].is_null() {
         return Ok((None, pod));
     }
-    let request = inject::dapr::Request { kind: "Pod", namespace, user: User::master(), object: Some(&pod) };
+    let request = ::dapr::Request { kind: "Pod", namespace, user: User::master(), object: Some(&pod) };
     let outcome = review(&request, &loaded.settings, &loaded.facts());
     warnings.extend(outcome.warnings);
     let (rule, reason) = (outcome.decision.reason(), outcome.decision.to_string());

@@ -5,10 +5,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use inject::istio::Document;
 
 use super::configuration::{self, Loaded};
 use super::{Error, Streams, documents, text};
-use crate::inject::istio::Document;
 
 /// The flags of `istioctl kube-inject`.
 #[derive(Debug, Clone, Args)]

@@ -19,7 +19,6 @@ use tokio::time::sleep;
 use super::configuration::ClusterFlags;
 use super::{Error as CommandError, Streams, text};
 use crate::daemon::report::Report;
-use crate::inject;
 use assess::Agent;
 use fetch::{Fetch, Progress};
 

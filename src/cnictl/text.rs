@@ -6,10 +6,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use contract::diagnostics::terminal::{is_unprintable, printable};
+use inject::write as yaml_document;
 use serde_json::{Map, Value};
 
 use super::{Error, Streams};
-use crate::inject::write as yaml_document;
 
 /// The output format of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

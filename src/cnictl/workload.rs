@@ -1,5 +1,6 @@
 //! Workloads and pods of the cluster, and the pods that workloads create.
 
+use inject::workload::claims;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::Error;
 use super::configuration::in_time;
-use crate::inject::claims;
 
 /// A workload of the cluster by kind and name.
 #[derive(Debug, Clone, PartialEq)]

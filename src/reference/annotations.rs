@@ -2,10 +2,10 @@
 //! injector's checks.
 
 use contract::annotation;
+use inject::istio::{allowed, is_of_templates};
 use podfacts::ANNOTATIONS;
 
 use super::table::{code, head, sentence, table};
-use crate::inject::istio::{allowed, is_of_templates};
 
 pub(super) fn page() -> String {
     let mut text = head("Annotations and labels", "`crates/contract`, the plugin's facts and the injector's checks");

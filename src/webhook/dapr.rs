@@ -14,10 +14,11 @@ pub use watch::{TrustFiles, watch_mesh};
 
 use std::sync::Arc;
 
+use dapr::{Decision, Request, Settings, User};
+
 use super::endpoint::Route;
 use super::patch;
 use super::review::{AdmissionOutcome, Profile, Review, Verdict};
-use crate::inject::dapr::{self, Decision, Request, Settings, User};
 
 /// The path in Dapr's webhook configuration.
 const PATH: &str = "/mutate";

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use inject::istio::{BuiltIn, Era, Platform};
 use serve::cluster::{self, client};
 
 use super::bundle::Selection;
@@ -17,7 +18,6 @@ use super::issue::Lifetime;
 use super::istio;
 use super::report::StatusPage;
 use super::store::CertificateStore;
-use crate::inject::istio::{BuiltIn, Era, Platform};
 
 mod source;
 

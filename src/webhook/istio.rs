@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
 use serde_json::Value;
 
 use super::cluster_state::ClusterState;
 use super::configuration::{Build, Texts};
 use super::patch;
 use super::review::{AdmissionOutcome, OVER_BUDGET, Profile, Review, Verdict};
-use crate::inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
 
 /// The settings of the injection from the command line.
 #[derive(Debug, Clone, Default)]

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use gotemplate::{Budget, Exceeded};
+use inject::{or_default, record};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{body, warnings};
-use crate::inject::{or_default, record};
 
 /// The rule, in log and metrics, of a review that is refused because it exceeds its budget.
 pub(super) const OVER_BUDGET: &str = "budget";

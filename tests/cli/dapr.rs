@@ -1,7 +1,7 @@
 //! `istio-cnictl` with Dapr: documents get the sidecar of `/mutate`, and pods are explained.
 
-use istio_cni::inject::dapr::{Era, Facts, Request, Settings, Trust, User, review};
-use istio_cni::inject::{apply, documents, yaml};
+use dapr::{Era, Facts, Request, Settings, Trust, User, review};
+use inject::{apply, documents, yaml};
 use serde_json::{Value, json};
 
 use crate::cnictl::{cnictl, explained, text};

@@ -78,7 +78,7 @@ fn sidecar(flags: &[String], kubeconfig: Option<&Path>) -> Result<(String, Vec<S
         assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()), "{flags:?}");
         return Err(text(&done.stderr));
     }
-    let pod: Value = istio_cni::inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
+    let pod: Value = inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
     let container = &pod["spec"]["containers"][1];
     let args = container["args"].as_array().into_iter().flatten();
     Ok((container["image"].as_str().unwrap().to_owned(), args.map(|arg| arg.as_str().unwrap().to_owned()).collect()))
@@ -244,7 +244,7 @@ fn built_in(flags: &[String]) -> (Value, String) {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let done = cnictl(&[&["kube-inject", "--builtIn", "-f", "-"], &flags[..]].concat(), POD, None);
     assert!(done.status.success(), "{flags:?}: {}", text(&done.stderr));
-    let pod = istio_cni::inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
+    let pod = inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
     (pod, text(&done.stderr))
 }
 
@@ -338,7 +338,7 @@ async fn the_node_of_a_pod_decides_whether_its_sidecar_is_native() {
     for (node, native) in [("new", true), ("old", false), ("nosuch", false), ("\"\"", false)] {
         let pod = POD.replace("{containers", &format!("{{nodeName: {node}, containers"));
         let done = cnictl(&["kube-inject", "-f", "-"], &pod, Some(&path));
-        let pod = istio_cni::inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
+        let pod = inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
         let found = pod["spec"]["containers"].as_array().unwrap().len() == 1;
         assert_eq!(found, native, "{node}: {}", text(&done.stderr));
     }

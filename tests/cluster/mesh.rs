@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use contract::{annotation, container};
-use istio_cni::inject::Struct;
+use inject::Struct;
 use serde_json::{Value, json};
 
 use crate::injector::Injector;

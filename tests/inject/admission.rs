@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Platform, Settings};
+use inject::istio::{BuiltIn, Config, Document, Injector, Platform, Settings};
 use libtest_mimic::{Failed, Trial};
 use podfacts::PodFacts;
 use proptest::prelude::{Strategy as _, any, prop_oneof};

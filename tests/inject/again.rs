@@ -9,7 +9,7 @@ mod settings;
 
 use std::path::Path;
 
-use istio_cni::inject::istio::{BuiltIn, Injector};
+use inject::istio::{BuiltIn, Injector};
 use libtest_mimic::{Failed, Trial};
 use podfacts::PodFacts;
 use podfacts::Verdict;

@@ -10,10 +10,8 @@ mod pods;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use istio_cni::inject::istio::{
-    BuiltIn, Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
-};
-use istio_cni::inject::yaml;
+use inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
+use inject::yaml;
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use istio_cni::inject::istio::{Config, Injector, Mesh, Platform, Settings, Values};
+use inject::istio::{Config, Injector, Mesh, Platform, Settings, Values};
 use libtest_mimic::Failed;
 use serde_json::Value;
 

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use istio_cni::inject::dapr::{
+use dapr::{
     Authority, Decision, Era, Facts, InjectionOutcome, Issuer, Request, Settings, Skip, Trust, User, mtls_enabled,
     review,
 };
-use istio_cni::inject::{apply, yaml};
+use inject::{apply, yaml};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

@@ -20,7 +20,7 @@ fn table() -> Result<(), Failed> {
     if !printed.status.success() {
         return Err(format!("go run: {}", String::from_utf8_lossy(&printed.stderr)).into());
     }
-    let table = std::fs::read_to_string(root.join("src/inject/istio/proto/mesh.txt"))?;
+    let table = std::fs::read_to_string(root.join("crates/inject/src/istio/proto/mesh.txt"))?;
     let printed = String::from_utf8(printed.stdout)?;
     let different = table.lines().zip(printed.lines()).find(|(ours, published)| ours != published);
     match different {

@@ -6,9 +6,7 @@ mod status_port;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use istio_cni::inject::istio::{
-    BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Request, Settings, Values,
-};
+use inject::istio::{BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Request, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 
@@ -359,10 +357,9 @@ fn namespace() -> Result<(), Failed> {
 
 fn after_end() -> Result<(), Failed> {
     let document = "kind: Pod\napiVersion: v1\nspec: {}\n";
-    istio_cni::inject::read(&format!("{document}...\n# a comment\n"))?;
+    inject::read(&format!("{document}...\n# a comment\n"))?;
     for rest in ["kind: Job\n", "]\n"] {
-        let result =
-            istio_cni::inject::read(&format!("{document}...\n{rest}")).map_err(|error| Failed::from(error.to_string()));
+        let result = inject::read(&format!("{document}...\n{rest}")).map_err(|error| Failed::from(error.to_string()));
         refused(result, "is not YAML: line 5 is after the end of the document")?;
     }
     Ok(())

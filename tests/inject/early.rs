@@ -3,7 +3,7 @@
 mod hooks;
 
 use contract::annotation;
-use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
+use inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Compares pods as the API server stores them: each field by its type, lists by order.
 
-use istio_cni::inject::Struct;
+use inject::Struct;
 use libtest_mimic::Failed;
 use serde_json::Value;
 

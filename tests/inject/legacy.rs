@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use istio_cni::inject::istio::{Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
-use istio_cni::inject::yaml;
+use inject::istio::{Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
+use inject::yaml;
 use libtest_mimic::Failed;
 use serde_json::Value;
 use sha2::{Digest, Sha256};

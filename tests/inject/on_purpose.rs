@@ -1,7 +1,7 @@
 //! Istio's expected outputs, changed where this project's injection differs on purpose; docs/webhook.md has the reasons.
 
 use gotemplate::Budget;
-use istio_cni::inject::{documents, merge_pod, read, write};
+use inject::{documents, merge_pod, read, write};
 use libtest_mimic::Failed;
 use serde_json::{Value, json};
 

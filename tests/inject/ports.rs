@@ -1,7 +1,7 @@
 //! The ports on which the agent and the proxy listen: of variables, of values, and of annotations that need them.
 
 use contract::annotation;
-use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
+use inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

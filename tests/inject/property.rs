@@ -1,10 +1,8 @@
 //! Properties of every pod: patches result in the intended pod, a second injection changes nothing, equal reviews get
 //! equal responses, and skipped pods get no patch.
 
-use istio_cni::inject::istio::{
-    BuiltIn, Config, Injected, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
-};
-use istio_cni::inject::{apply, diff};
+use inject::istio::{BuiltIn, Config, Injected, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
+use inject::{apply, diff};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config as Runs, FileFailurePersistence, TestRunner};

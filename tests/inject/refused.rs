@@ -1,7 +1,7 @@
 //! What the API server, the kubelet or Multus would refuse of an injected pod, and what they would not.
 
 use contract::annotation;
-use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Platform, Request, Settings, Values};
+use inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Platform, Request, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use istio_cni::inject::istio::{Injected, InjectionOutcome, Request};
+use inject::istio::{Injected, InjectionOutcome, Request};
 use libtest_mimic::Failed;
 use serde_json::Value;
 

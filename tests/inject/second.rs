@@ -1,6 +1,6 @@
 //! Tests of second reviews of injected pods, which are unchanged or were changed after the first review.
 
-use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
+use inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use serde_json::{Value, json};

@@ -5,10 +5,8 @@
 mod decisions;
 
 use decisions::{JOURNEY, ROWS, Row, SELECTORS, SELECTORS_DISABLED, WORKS};
-use istio_cni::inject::istio::{
-    Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
-};
-use istio_cni::inject::{self, yaml};
+use inject::istio::{Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
+use inject::yaml;
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

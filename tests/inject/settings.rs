@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use istio_cni::inject::istio::{
-    BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
-};
+use inject::istio::{BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 //! or of Helm's values, is refused with its name, or accepted by the plugin.
 
 use contract::annotation;
-use istio_cni::inject::istio::{BuiltIn, Config, Era, InjectionOutcome, Injector, Request, Settings, Values};
+use inject::istio::{BuiltIn, Config, Era, InjectionOutcome, Injector, Request, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use podfacts::PodFacts;
 use podfacts::of_pod;

@@ -1,7 +1,7 @@
 //! Compares strategic merges of random overlays, with all directives, with those of Go's `strategicpatch`.
 
 use gotemplate::Budget;
-use istio_cni::inject::{Struct, merge_pod};
+use inject::{Struct, merge_pod};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::RngExt as _;
 use proptest::test_runner::TestRng;

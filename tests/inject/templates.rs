@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use gotemplate::{Budget, Delims, Record, Template, Value};
-use istio_cni::inject::istio::functions;
-use istio_cni::inject::istio::shapes::{mesh, pod};
+use inject::istio::functions;
+use inject::istio::shapes::{mesh, pod};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value as Json, json};
 

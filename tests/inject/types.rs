@@ -1,7 +1,6 @@
 //! Compares how this project and Go parse and serialize objects of all Kubernetes types.
 
-use istio_cni::inject::Struct;
-use istio_cni::inject::yaml;
+use inject::{Struct, yaml};
 use libtest_mimic::{Failed, Trial};
 use proptest::test_runner::{TestRng, TestRunner};
 use serde_json::Value;
@@ -32,7 +31,7 @@ fn committed() -> Result<(), Failed> {
     let printed = kubernetes::table()?;
     (printed == TABLE)
         .then_some(())
-        .ok_or_else(|| "src/inject/typed/table.txt is another one; `make types` writes it".into())
+        .ok_or_else(|| "crates/inject/src/typed/table.txt is another one; `make types` writes it".into())
 }
 
 /// The random number generator of this run, seeded by `PROPTEST_RNG_SEED`.

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Request, Settings, Values};
-use istio_cni::inject::yaml;
+use inject::istio::{BuiltIn, Config, InjectionOutcome, Request, Settings, Values};
+use inject::yaml;
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use istio_cni::inject::dapr::{self, Component, Decision, Era, Facts, Request, Settings, Trust, User};
+use dapr::{Component, Decision, Era, Facts, Request, Settings, Trust, User};
 use istio_cni::webhook::dapr::{Mesh, TrustFiles, route, watch_mesh, watchdog};
 use serde_json::{Value, json};
 use serve::health::Readiness;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapr::{Era, Settings};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
-use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh, route};
 use istio_cni::webhook::{ClusterState, Endpoint, Metrics, Native, Route, Texts, istio};
 use podfacts::PodFacts;

@@ -1,10 +1,10 @@
 //! Parses values and mesh configuration of an `IstioOperator` resource (`--operatorFileName`).
 
+use inject::istio::{self, Mesh, Values};
+use inject::yaml;
 use serde_json::{Map, Value, json};
 
 use super::super::Error;
-use crate::inject::istio::{self, Mesh, Values};
-use crate::inject::yaml;
 
 const FLAG: &str = "--operatorFileName";
 

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use dapr::{Era, Settings, SettingsError};
 use gocompat::duration;
 
 use super::watch::TrustFiles;
-use crate::inject::dapr::{Era, Settings, SettingsError};
 use crate::repair;
 use crate::webhook::Selection;
 

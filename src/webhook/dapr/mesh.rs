@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use dapr::{Component, Facts, Issuer, Trust};
 use serve::health::Readiness;
 
-use crate::inject::dapr::{Component, Facts, Issuer, Trust};
 use crate::webhook::cluster_state::WatchCache;
 
 /// The name of the mesh's Configuration.

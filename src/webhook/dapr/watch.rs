@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dapr::{Component, Era, Issuer, Settings, mtls_enabled};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
@@ -18,7 +19,6 @@ use serve::watch::Watch;
 use tokio::time::sleep;
 
 use super::mesh::{CONFIGURATION, Mesh};
-use crate::inject::dapr::{Component, Era, Issuer, Settings, mtls_enabled};
 use crate::webhook::cluster_state::{is_absent, pages};
 use crate::webhook::files::{parent, read_at_most};
 

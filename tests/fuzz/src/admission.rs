@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use istio_cni::inject::dapr::{Era, Settings};
+use dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh, route};
 use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 use serde_json::{Value, json};

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use istio_cni::inject::apply;
-use istio_cni::inject::dapr::{Component, Decision, Era, Facts, Glob, Request, Settings, Trust, User, review};
+use dapr::{Component, Decision, Era, Facts, Glob, Request, Settings, Trust, User, review};
+use inject::apply;
 use serde_json::{Value, json};
 
 const KEYS: [&str; 18] = [

@@ -4,7 +4,7 @@
 //! The input is two JSON documents, the pod and the overlay, separated by a zero byte.
 
 use gotemplate::{Budget, Limits};
-use istio_cni::inject::{apply, diff, merge_pod};
+use inject::{apply, diff, merge_pod};
 use serde_json::Value;
 
 use crate::text;
@@ -44,7 +44,7 @@ pub fn property(input: &[u8]) {
     let limits = Limits { steps: 16 * input.len() as u64, ..Limits::default() };
     let mut after = before.clone();
     match merge_pod(&mut after, overlay.clone(), &mut Budget::new(limits)) {
-        Err(error) => assert!(!matches!(error, istio_cni::inject::MergeError::Exceeded(_)), "{error}: {input:?}"),
+        Err(error) => assert!(!matches!(error, inject::MergeError::Exceeded(_)), "{error}: {input:?}"),
         Ok(()) => {
             check_patch(&before, &after);
             let mut again = after.clone();

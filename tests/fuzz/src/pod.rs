@@ -5,8 +5,8 @@
 
 use std::sync::LazyLock;
 
-use istio_cni::inject::apply;
-use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request};
+use inject::apply;
+use inject::istio::{BuiltIn, InjectionOutcome, Injector, Request};
 use serde_json::Value;
 
 static INJECTOR: LazyLock<Injector> =

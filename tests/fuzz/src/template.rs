@@ -1,8 +1,8 @@
 //! Parses any template and renders it with data of every kind. Checks that the result is within the limits.
 
 use gotemplate::{Budget, Delims, Limits, Record, Template, Value};
-use istio_cni::inject::istio::functions;
-use istio_cni::inject::istio::shapes::{mesh, pod};
+use inject::istio::functions;
+use inject::istio::shapes::{mesh, pod};
 
 use crate::text;
 

@@ -2,7 +2,7 @@
 //! value or both fail. If the reader succeeds within a budget, it must return the same value as without one.
 
 use gotemplate::{Budget, Limits};
-use istio_cni::inject::yaml;
+use inject::yaml;
 
 use crate::text;
 

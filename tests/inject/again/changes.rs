@@ -1,6 +1,6 @@
 //! Tests of annotations, labels, probes and containers that their author changed after the first injection.
 
-use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Values};
+use inject::istio::{BuiltIn, Config, Document, Injector, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Tests of documents that are injected again: what a former template wrote into the pod's spec is taken away, also where the
 //! status of `kube-inject` has nothing but Istio's names.
 
-use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Settings, Values};
+use inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

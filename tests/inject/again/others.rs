@@ -1,7 +1,7 @@
 //! Tests of pods that others changed after their first injection: what the author and others set stays, and what the
 //! first injection wrote is taken away.
 
-use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Settings, Values};
+use inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Settings, Values};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

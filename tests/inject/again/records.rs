@@ -1,6 +1,6 @@
 //! Tests of records of a former injection that are damaged, or that no injection has written.
 
-use istio_cni::inject::istio::{InjectionOutcome, Request};
+use inject::istio::{InjectionOutcome, Request};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

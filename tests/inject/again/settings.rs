@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use istio_cni::inject::istio::{
-    BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
-};
+use inject::istio::{BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
 use libtest_mimic::Failed;
 use serde_json::{Value, json};
 
@@ -163,7 +161,7 @@ impl Choice {
     /// Returns the injection with these settings of the corpus.
     pub(super) fn of_corpus(self, directory: &Path) -> Result<Injection, Failed> {
         let read = |name: &str| std::fs::read_to_string(directory.join(name));
-        let mut config: Value = istio_cni::inject::yaml::value(&read("config.yaml")?)?;
+        let mut config: Value = inject::yaml::value(&read("config.yaml")?)?;
         config["templates"]["team"] = TEAM.into();
         config["defaultTemplates"] = self.template.split(',').collect();
         config["injectedAnnotations"] = json!({"injected": format!("{self:?}")});

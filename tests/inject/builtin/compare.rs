@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use istio_cni::inject::Struct;
+use inject::Struct;
 use libtest_mimic::Failed;
 use serde_json::Value;
 

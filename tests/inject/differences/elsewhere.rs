@@ -4,7 +4,7 @@
 pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "value that Go reads as false",
-        "src/inject/istio/policy/tests.rs",
+        "crates/inject/src/istio/policy/tests.rs",
         "a_value_that_go_reads_as_false_declines_since_1_27_too",
     ),
     ("handler that nobody answers", "tests/inject/early.rs", "captured"),
@@ -12,44 +12,44 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("port of a variable", "tests/inject/ports.rs", "read"),
     (
         "separators of lines in YAML",
-        "src/inject/yaml/separators.rs",
+        "crates/inject/src/yaml/separators.rs",
         "blanks_before_a_separator_and_breaks_behind_the_last_one_of_a_block_stay",
     ),
     (
         "byte order mark in a document",
-        "src/inject/yaml/separators.rs",
+        "crates/inject/src/yaml/separators.rs",
         "a_byte_order_mark_inside_a_document_is_refused",
     ),
-    ("list of one kind", "src/inject/workload.rs", "what_cannot_be_searched_for_workloads_is_refused"),
+    ("list of one kind", "crates/inject/src/workload.rs", "what_cannot_be_searched_for_workloads_is_refused"),
     ("validation in a pod that the plugin skips", "tests/inject/startable.rs", "skipped"),
     (
         "application that a template deletes",
-        "src/inject/istio/pipeline/tests.rs",
+        "crates/inject/src/istio/pipeline/tests.rs",
         "an_application_that_no_template_deletes_by_name_remains",
     ),
     (
         "networks that Multus cannot read",
-        "src/inject/istio/annotations/networks.rs",
+        "crates/inject/src/istio/annotations/networks.rs",
         "what_multus_cannot_read_is_refused_by_the_annotations_name",
     ),
     (
         "probe of the agent's port",
-        "src/inject/istio/probes/tests.rs",
+        "crates/inject/src/istio/probes/tests.rs",
         "a_probe_of_the_agents_port_stays_whether_an_annotation_or_the_configuration_sets_the_port",
     ),
     (
         "port that the agent cannot scrape",
-        "src/inject/istio/prometheus.rs",
+        "crates/inject/src/istio/prometheus.rs",
         "a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name",
     ),
     (
         "injected pod that the API server refuses",
-        "src/inject/istio/startable/tests.rs",
+        "crates/inject/src/istio/startable/tests.rs",
         "each_field_that_prevents_the_start_is_named",
     ),
     (
         "handler of the pod's own sidecar",
-        "src/inject/istio/unions.rs",
+        "crates/inject/src/istio/unions.rs",
         "the_handler_of_the_pods_own_container_replaces_the_templates",
     ),
     ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
@@ -58,18 +58,18 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("damaged record of a former injection", "tests/inject/again/records.rs", "damaged"),
     (
         "overlay of a sidecar in the other list",
-        "src/inject/istio/pipeline/tests.rs",
+        "crates/inject/src/istio/pipeline/tests.rs",
         "an_overlay_of_the_sidecar_is_merged_into_it_wherever_it_is",
     ),
     (
         "cron job",
-        "src/inject/istio/documents.rs",
+        "crates/inject/src/istio/documents.rs",
         "the_pods_of_a_cron_job_have_labels_and_annotations_as_its_job_template",
     ),
-    ("deep YAML", "src/inject/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
+    ("deep YAML", "crates/inject/src/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
     (
         "repeated keys in deep YAML",
-        "src/inject/yaml/tests/work.rs",
+        "crates/inject/src/yaml/tests/work.rs",
         "copies_of_maps_with_repeated_integer_keys_are_bounded_by_their_depth",
     ),
     (
@@ -80,7 +80,7 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("request by another method", "tests/webhook/reviews.rs", "invalid_reviews_get_the_reason"),
     (
         "review over its budget",
-        "src/inject/istio/pipeline/tests.rs",
+        "crates/inject/src/istio/pipeline/tests.rs",
         "a_pod_over_the_budget_is_refused_with_the_reason",
     ),
     ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_get_one_event"),

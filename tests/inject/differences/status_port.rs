@@ -1,6 +1,6 @@
 //! Tests of the differences about the agent's status port.
 
-use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request};
+use inject::istio::{BuiltIn, InjectionOutcome, Injector, Request};
 use libtest_mimic::Failed;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Hooks of applications that start before the agent, or beside it.
 
 use contract::annotation;
-use istio_cni::inject::istio::Injector;
+use inject::istio::Injector;
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 

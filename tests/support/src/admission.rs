@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use istio_cni::inject::istio::{
-    BuiltIn, Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
-};
+use inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::{select, subsequence};

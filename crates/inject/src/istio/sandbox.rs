@@ -1,0 +1,19 @@
+//! Pods whose runtime class is that of a sandbox, which rules of the node's kernel do not reach.
+
+use podfacts::is_sandbox;
+use serde_json::Value;
+
+use super::proxy;
+use crate::pod;
+
+/// Returns the pod's `runtimeClassName`, if it is that of a sandbox. `is_sandboxed`: whether it is, by the handler of the
+/// RuntimeClass; without it the name decides.
+pub(super) fn sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
+    let class = Some(pod::text(pod::spec(pod), "runtimeClassName")).filter(|class| !class.is_empty());
+    class.filter(|class| is_sandboxed.unwrap_or_else(|| is_sandbox(class)))
+}
+
+/// Returns the pod's `runtimeClassName`, if it is that of a sandbox and the node is to redirect the pod's traffic.
+pub(super) fn redirected_sandbox(pod: &Value, is_sandboxed: Option<bool>) -> Option<&str> {
+    sandbox(pod, is_sandboxed).filter(|_| proxy::is_redirected_by_node(pod))
+}

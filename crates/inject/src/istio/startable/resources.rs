@@ -1,0 +1,103 @@
+//! The amounts of resources that the API server allows for an injected container.
+
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+
+use gocompat::quantity;
+use podfacts::name::{is_dns_label, is_key};
+use serde_json::{Map, Value};
+
+use super::{Unstartable, fields};
+use crate::pod;
+
+/// The resources without a domain that a container may have, beside huge pages.
+const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const HUGE_PAGES: &str = "hugepages-";
+/// The domain of Kubernetes' own resources.
+const NATIVE: &str = "kubernetes.io/";
+
+/// Checks the requests and limits of one container.
+pub(super) fn check(place: &str, container: &Value) -> Result<(), Unstartable> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let (requests, limits) = (pod::map(resources, "requests"), pod::map(resources, "limits"));
+    for (list, amounts) in [("limits", limits), ("requests", requests)] {
+        amounts.iter().try_for_each(|(resource, amount)| check_amount((place, list), resource, amount))?;
+    }
+    let has = |is: fn(&str) -> bool| [limits, requests].iter().any(|amounts| amounts.keys().any(|name| is(name)));
+    let is_alone = has(|name| name.starts_with(HUGE_PAGES)) && !has(|name| matches!(name, "cpu" | "memory"));
+    fields::require(place, "resources", Some(resources), |_| !is_alone, "with cpu or memory beside huge pages")?;
+    requests.iter().try_for_each(|(resource, request)| check_request(pod::name(container), resource, request, limits))
+}
+
+/// Checks the claims of devices of one container: each is one of the pod's, and claimed once, as a whole or by its requests
+/// (`validateResourceClaimNames`).
+pub(super) fn check_claims(spec: &Value, container: &Value) -> Result<(), Unstartable> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let place = format!("container {}", pod::name(container));
+    let of_pod: HashSet<&str> = pod::list(spec, "resourceClaims").iter().map(pod::name).collect();
+    // The names that are claimed as a whole, and those of which requests are.
+    let (mut whole, mut requests) = (HashSet::new(), HashMap::<&str, HashSet<&str>>::new());
+    for claim in pod::list(resources, "claims") {
+        let (name, request) = (pod::name(claim), pod::text(claim, "request"));
+        let is_of_pod = of_pod.contains(name);
+        let allowed = "one of the names in the pod's resourceClaims";
+        fields::demand(&place, "resources.claims", &name.into(), |_| !name.is_empty() && is_of_pod, allowed)?;
+        let is_request = |_: &Value| request.is_empty() || is_dns_label(request);
+        fields::demand(&place, "resources.claims.request", &request.into(), is_request, "a DNS label")?;
+        let is_new = match request {
+            _ if whole.contains(name) => false,
+            "" => whole.insert(name) && !requests.contains_key(name),
+            request => requests.entry(name).or_default().insert(request),
+        };
+        fields::demand(&place, "resources.claims", &name.into(), |_| is_new, "claimed once")?;
+    }
+    Ok(())
+}
+
+fn check_amount((place, list): (&str, &str), resource: &str, amount: &Value) -> Result<(), Unstartable> {
+    let name = Value::from(resource);
+    let is_name = |_: &Value| is_resource(resource);
+    let names = "cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu";
+    fields::require(place, &format!("a resource in {list}"), Some(&name), is_name, names)?;
+    let text = quantity::text(amount);
+    let field = format!("{list}.{resource}");
+    fields::require(place, &field, Some(amount), |_| !quantity::is_negative(&text), "0 or more")?;
+    let is_whole = |_: &Value| is_divisible(resource) || quantity::is_whole(&text);
+    fields::require(place, &field, Some(amount), is_whole, "a whole number")
+}
+
+/// Checks that a request is not above the limit, and is the limit if the resource is not divisible.
+fn check_request(
+    container: &str,
+    resource: &str,
+    request: &Value,
+    limits: &Map<String, Value>,
+) -> Result<(), Unstartable> {
+    let (container, resource, request) = (container.to_owned(), resource.to_owned(), quantity::text(request));
+    let Some(limit) = limits.get(&resource).map(quantity::text) else {
+        let limit = "none".to_owned();
+        return if is_divisible(&resource) {
+            Ok(())
+        } else {
+            Err(Unstartable::Whole { container, resource, request, limit })
+        };
+    };
+    match quantity::compare(&request, &limit) {
+        Some(Ordering::Greater) => Err(Unstartable::Request { container, resource, request, limit }),
+        Some(Ordering::Less) if !is_divisible(&resource) => {
+            Err(Unstartable::Whole { container, resource, request, limit })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a container may have a resource with this name.
+fn is_resource(name: &str) -> bool {
+    let is_standard = || STANDARD.contains(&name) || name.starts_with(HUGE_PAGES);
+    is_key(name) && (name.contains('/') || is_standard()) && !name.starts_with("requests.")
+}
+
+/// Whether containers share the resource, of which they may use more than they request.
+fn is_divisible(resource: &str) -> bool {
+    (!resource.contains('/') || resource.contains(NATIVE)) && !resource.starts_with(HUGE_PAGES)
+}

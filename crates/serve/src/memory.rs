@@ -4,8 +4,9 @@
 //! bytes. If the memory is exhausted:
 //! - The oldest unfinished body can always grow to the largest size, because all other bodies leave that many bytes
 //!   free for it. This prevents a deadlock of bodies that each hold a part of the memory.
-//! - Among the other bodies the smallest grows first: most bodies are small, and they do not wait behind large ones.
-//! - A body for whose peer the server has waited longer than [`SLOW`] is evicted when another body needs bytes.
+//! - Among the other bodies the smallest grows first: most bodies are small, and they do not wait behind large ones. A
+//!   larger body grows beside it if the bytes suffice for both.
+//! - A body for whose peer the server has waited longer than [`SLOW`] is evicted when another body lacks bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,8 +54,8 @@ struct Bodies {
 struct Unfinished {
     /// Reserved bytes.
     held: usize,
-    /// Whether the body waits for memory.
-    waits: bool,
+    /// The bytes that the body waits for.
+    wanted: usize,
     /// The time for which the server has waited for the peer, up to `since`.
     waited: Duration,
     /// The start of the current wait for the peer.
@@ -128,11 +129,11 @@ impl Share {
         loop {
             // Created before the check, so that no later change is missed.
             let changed = memory.0.changed.notified();
-            if memory.bodies().grow(self.number, by, Instant::now()) {
-                self.held += by;
+            let now = Instant::now();
+            if self.reserve_or_evict(by, now, deadline) {
                 return Ok(());
             }
-            if Instant::now() >= deadline {
+            if now >= deadline {
                 return Err(Ended::Exhausted);
             }
             tokio::select! {
@@ -141,6 +142,18 @@ impl Share {
                 () = sleep(POLL_INTERVAL) => {}
             }
         }
+    }
+
+    /// Reserves the bytes if they are free. Otherwise evicts another body, unless this one is about to give up.
+    fn reserve_or_evict(&mut self, by: usize, now: Instant, deadline: Instant) -> bool {
+        let mut bodies = self.memory.bodies();
+        let grown = bodies.grow(self.number, by);
+        if !grown && now < deadline {
+            bodies.evict_for(self.number, now);
+        }
+        drop(bodies);
+        self.held += if grown { by } else { 0 };
+        grown
     }
 
     /// Waits for the next part of the body. All waits for the peer together are limited by `limit`.
@@ -186,36 +199,40 @@ impl Bodies {
         self.next
     }
 
-    /// Reserves the bytes. If that is impossible, evicts a slow body, unless an evicted one is not dropped yet.
-    fn grow(&mut self, number: u64, by: usize, now: Instant) -> bool {
+    /// Reserves the bytes if they are free for this body, and otherwise records that it waits for them.
+    fn grow(&mut self, number: u64, by: usize) -> bool {
         let admitted = self.admits(number, by);
         if let Some(body) = self.unfinished.get_mut(&number) {
-            body.waits = !admitted;
+            body.wanted = if admitted { 0 } else { by };
             body.held += if admitted { by } else { 0 };
         }
-        if admitted {
-            self.free -= by;
-        } else if self.evicted == 0
+        self.free -= if admitted { by } else { 0 };
+        admitted
+    }
+
+    /// Evicts a slow body for one that lacks bytes, unless an evicted one is not dropped yet.
+    fn evict_for(&mut self, number: u64, now: Instant) {
+        if self.evicted == 0
             && let Some(slowest) = self.slowest(number, now)
             && let Some(body) = self.unfinished.remove(&slowest)
         {
             self.evicted = body.held;
             body.eviction.notify_one();
         }
-        admitted
     }
 
-    /// Whether a body may reserve this number of further bytes.
+    /// Whether a body may reserve this number of further bytes: those that the oldest body needs for the largest size,
+    /// and those that smaller bodies wait for, stay free.
     fn admits(&self, number: u64, by: usize) -> bool {
         let Some(own) = self.unfinished.get(&number) else { return false };
         let Some((oldest, first)) = self.unfinished.first_key_value() else { return false };
         if *oldest == number {
             return by <= self.free;
         }
-        let before = |(other, body): (&u64, &Unfinished)| {
-            body.waits && other != oldest && (body.held, *other) < (own.held, number)
-        };
-        by + self.largest.saturating_sub(first.held) <= self.free && !self.unfinished.iter().any(before)
+        let before =
+            |(other, body): &(&u64, &Unfinished)| *other != oldest && (body.held, **other) < (own.held, number);
+        let wanted: usize = self.unfinished.iter().filter(before).map(|(_, body)| body.wanted).sum();
+        by + self.largest.saturating_sub(first.held) + wanted <= self.free
     }
 
     /// The body with the slowest peer among those that hold bytes and whose peers are slow.

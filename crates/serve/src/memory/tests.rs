@@ -9,11 +9,9 @@ fn memory() -> Memory {
     Memory::new(10, 4)
 }
 
-/// Whether bytes are reserved at once.
+/// Whether bytes are reserved at once. If they are not, a slow body is evicted.
 fn grows(share: &mut Share, by: usize, now: Instant) -> bool {
-    let grown = share.memory.bodies().grow(share.number, by, now);
-    share.held += if grown { by } else { 0 };
-    grown
+    share.reserve_or_evict(by, now, now + MEMORY_TIMEOUT)
 }
 
 fn free(memory: &Memory) -> usize {
@@ -53,11 +51,33 @@ async fn the_smallest_waiting_body_grows_first() {
     let [_oldest, mut large, mut small, mut done] = [(); 4].map(|()| memory.share());
     assert!(grows(&mut large, 2, now) && grows(&mut small, 1, now) && grows(&mut done, 3, now));
     done.finish();
-    assert!(!grows(&mut large, 2, now) && !grows(&mut small, 1, now));
+    assert!(!grows(&mut large, 2, now) && !grows(&mut small, 2, now));
     drop(done);
-    assert!(!grows(&mut large, 2, now), "the smaller one is before it");
-    assert!(grows(&mut small, 1, now) && !grows(&mut small, 2, now), "it is as large as the other, and younger");
-    assert!(grows(&mut large, 2, now));
+    assert!(!grows(&mut large, 2, now), "three bytes are free, and the smaller one waits for two of them");
+    assert!(grows(&mut small, 2, now) && !grows(&mut small, 1, now), "it is larger than the other");
+    assert!(!grows(&mut large, 2, now) && grows(&mut large, 1, now));
+}
+
+#[tokio::test]
+async fn no_body_is_evicted_for_one_that_finds_its_bytes_beside_those_of_smaller_ones() {
+    let (memory, start) = (memory(), Instant::now());
+    let [mut oldest, mut slow, mut large, mut small, mut done] = [(); 5].map(|()| memory.share());
+    assert!(grows(&mut oldest, 4, start) && grows(&mut slow, 1, start));
+    assert!(grows(&mut large, 2, start) && grows(&mut small, 1, start) && grows(&mut done, 2, start));
+    done.finish();
+    assert!(!grows(&mut small, 1, start) && !grows(&mut large, 1, start), "no byte is free");
+    drop(done);
+    memory.bodies().wait_for_peer(slow.number, start);
+    let later = start + Duration::from_secs(1);
+    assert!(grows(&mut large, 1, later), "one byte remains for the smaller one");
+    assert!(grows(&mut small, 1, later));
+    assert_eq!(memory.bodies().unfinished.len(), 4, "the bytes sufficed");
+    assert!(!large.reserve_or_evict(1, later, later));
+    assert_eq!(memory.bodies().unfinished.len(), 4, "a body that gives up evicts none");
+    assert!(!grows(&mut large, 1, later));
+    assert_eq!(slow.next(std::future::pending::<()>(), Duration::from_secs(60)).await, Err(Ended::Evicted));
+    drop(slow);
+    assert!(grows(&mut large, 1, later));
 }
 
 #[tokio::test]
@@ -127,4 +147,65 @@ async fn the_wait_for_memory_is_limited_over_all_growths() {
     let mut again = std::pin::pin!(second.grow_to(2));
     let polled = again.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(polled, Poll::Ready(Err(Ended::Exhausted)), "no time remains");
+}
+
+/// Pauses of a task on a busy machine: up to a given number of milliseconds each, in a sequence that `seed` determines.
+struct Pauses {
+    seed: u64,
+    longest: u64,
+}
+
+impl Pauses {
+    async fn pause(&mut self) {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        sleep(Duration::from_millis((self.seed >> 33) % (self.longest + 1))).await;
+    }
+}
+
+/// Receives a body of `bytes` bytes by parts as `body::read` does: the reservation doubles up to `largest`.
+async fn receive(share: &mut Share, bytes: usize, largest: usize, pauses: &mut Pauses) -> Result<(), Ended> {
+    let mut reserved = 3;
+    loop {
+        share.next(pauses.pause(), Duration::from_secs(60)).await?;
+        share.grow_to(reserved).await?;
+        if reserved >= bytes {
+            return Ok(());
+        }
+        reserved = (reserved * 2).min(largest);
+    }
+}
+
+/// Receives a part of a body whose peer then sends nothing more. Returns how the body ends.
+async fn stall(memory: Memory, mut pauses: Pauses) -> Result<(), Ended> {
+    pauses.pause().await;
+    let mut share = memory.share();
+    receive(&mut share, 48, 96, &mut pauses).await?;
+    let ended = share.next(std::future::pending::<()>(), Duration::from_secs(600)).await;
+    pauses.pause().await;
+    ended
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_slow_bodies_stay_as_the_memory_holds_beside_a_large_one() {
+    for seed in 0..200 {
+        let memory = Memory::new(256, 96);
+        let pauses = |number| Pauses { seed: seed * 100 + number, longest: seed };
+        let mut stalled: tokio::task::JoinSet<_> =
+            (0..20).map(|number| stall(memory.clone(), pauses(number))).collect();
+        stalled.join_next().await.unwrap().unwrap().unwrap_err();
+        for number in 20..23 {
+            let mut pauses = pauses(number);
+            // Peers repeat a request that is refused for lack of memory.
+            loop {
+                let mut share = memory.share();
+                if receive(&mut share, 80, 80, &mut pauses).await.is_ok() {
+                    share.finish();
+                    break;
+                }
+            }
+        }
+        while stalled.try_join_next().is_some() {}
+        // The oldest body may grow to 96 bytes, the other holds 48, and the large one 80. A third would exceed 256.
+        assert_eq!(stalled.len(), 2, "pauses of up to {seed} ms");
+    }
 }

@@ -148,11 +148,11 @@ impl Share {
     fn reserve_or_evict(&mut self, by: usize, now: Instant, deadline: Instant) -> bool {
         let mut bodies = self.memory.bodies();
         let grown = bodies.grow(self.number, by);
-        if !grown && now < deadline {
+        if grown {
+            self.held += by;
+        } else if now < deadline {
             bodies.evict_for(self.number, now);
         }
-        drop(bodies);
-        self.held += if grown { by } else { 0 };
         grown
     }
 
@@ -202,11 +202,12 @@ impl Bodies {
     /// Reserves the bytes if they are free for this body, and otherwise records that it waits for them.
     fn grow(&mut self, number: u64, by: usize) -> bool {
         let admitted = self.admits(number, by);
+        let (granted, wanted) = if admitted { (by, 0) } else { (0, by) };
         if let Some(body) = self.unfinished.get_mut(&number) {
-            body.wanted = if admitted { 0 } else { by };
-            body.held += if admitted { by } else { 0 };
+            body.held += granted;
+            body.wanted = wanted;
         }
-        self.free -= if admitted { by } else { 0 };
+        self.free -= granted;
         admitted
     }
 

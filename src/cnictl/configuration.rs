@@ -224,8 +224,7 @@ impl Flags {
         }
         let values = Values::new(given).over(Values::new(files.implied).over(files.values.unwrap_or_default()));
         let platform = Some(self.platform.as_str()).filter(|name| !name.is_empty()).map(Platform::named);
-        let config = BuiltIn::config_with(values, files.mesh, platform)?;
-        Ok(istio::Config { revision: self.revision().to_owned(), ..config })
+        Ok(BuiltIn::config_with(values, files.mesh, platform)?)
     }
 
     /// Reads the named files; `None` if there are none.

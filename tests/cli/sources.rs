@@ -239,6 +239,32 @@ fn files_of_values_are_laid_over_those_that_are_compiled_in() {
     }
 }
 
+#[test]
+fn a_pod_belongs_to_the_revision_of_the_flag_or_else_of_the_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let operator =
+        format!("--operatorFileName={}", file("operator", "kind: IstioOperator\nspec: {revision: canary}\n"));
+    let values = format!("--valuesFile={}", file("values", "revision: canary\n"));
+    let flag = |name: &str| format!("--revision={name}");
+    for (flags, revision, istiod) in [
+        (vec![], "default", "istiod"),
+        (vec![operator.clone()], "canary", "istiod-canary"),
+        (vec![values.clone()], "canary", "istiod-canary"),
+        (vec![values.clone(), flag("blue")], "blue", "istiod-blue"),
+        (vec![operator, flag("default")], "default", "istiod"),
+    ] {
+        let (pod, _) = built_in(&flags);
+        assert_eq!(pod["metadata"]["annotations"]["istio.io/rev"], revision, "{flags:?}");
+        let address = format!("{istiod}.istio-system.svc:15012");
+        assert!(pod.to_string().contains(&address), "{flags:?} lacks {address}: {pod}");
+    }
+}
+
 /// Returns the pod that `kube-inject` prints with the built-in configuration, and standard error.
 fn built_in(flags: &[String]) -> (Value, String) {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();

@@ -43,6 +43,11 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
         "a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name",
     ),
     (
+        "complex number in a template",
+        "crates/gotemplate/src/tests.rs",
+        "a_number_without_a_type_ends_only_the_rendering_that_reaches_it",
+    ),
+    (
         "injected pod that the API server refuses",
         "crates/inject/src/istio/startable/tests.rs",
         "each_field_that_prevents_the_start_is_named",

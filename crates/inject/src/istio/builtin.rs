@@ -132,7 +132,7 @@ impl BuiltIn {
             Some(mesh) => mesh.with_discovery(&built_in.address()),
             None => config.mesh,
         };
-        Ok(Config { values: over::over(values, config.values), mesh, ..config })
+        Ok(Config { values: over::over(values, config.values), mesh, revision: built_in.revision, ..config })
     }
 
     /// Returns the address of istiod; empty if there is no mesh.

@@ -28,7 +28,9 @@ pub(super) fn warnings((author, injected): (&Value, &Value), configured: &str, n
     let is_lost = |name: &&str| {
         *name == annotation::SCRAPE_TARGETS || pod::annotation(injected, name) != pod::annotation(author, name)
     };
-    let of_metrics = OF_METRICS.into_iter().filter(|name| !scrapes && is_set(name) && is_lost(name));
+    // An empty text names no port, path or target.
+    let has_text = |name: &&str| pod::annotation(author, name).is_some_and(|text| !text.is_empty());
+    let of_metrics = OF_METRICS.into_iter().filter(|name| !scrapes && has_text(name) && is_lost(name));
     let of_metrics: Vec<&str> = of_metrics.collect();
     let found = [
         (of_traffic((author, injected), configured), "nothing redirects the pod's traffic"),
@@ -130,6 +132,7 @@ mod tests {
         let port = json!({"prometheus.io/port": "8080"});
         let text = "annotations without effect, because no agent of the pod serves its application's metrics: prometheus.io/port";
         assert_eq!((warned("sidecar", &port), warned("grpc-simple", &port)), (Vec::new(), vec![text.to_owned()]));
+        assert_eq!(warned("sidecar", &json!({"prometheus.io/port": ""})), [""; 0], "an empty port is none");
     }
 
     #[test]

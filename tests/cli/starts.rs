@@ -42,6 +42,36 @@ fn a_pod_in_a_sandbox_is_not_redirected() {
     assert!(said(&explain(&gateway, "text")).contains("redirected: no: not_sidecar"), "a gateway needs no redirection");
 }
 
+#[test]
+fn an_application_that_runs_as_the_proxy_is_named() {
+    for (context, words) in [
+        ("runAsUser: 1337", Some("container \"app\" runs as user 1337")),
+        ("runAsGroup: 1337", Some("container \"app\" runs in group 1337")),
+        ("runAsUser: 1338", None),
+    ] {
+        let pod = POD.replace("spec: {", &format!("spec: {{securityContext: {{{context}}}, "));
+        let injected = text(&cnictl(&["kube-inject", "-f", "-", "--builtIn"], &pod, None).stdout).to_owned();
+        for pod in [pod, injected] {
+            let shown = said(&cnictl(&["explain", "-f", "-", "--builtIn"], &pod, None));
+            assert_eq!(shown.contains("container \"app\" runs "), words.is_some(), "{shown}");
+            assert!(shown.contains(words.unwrap_or_default()), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn limits_of_the_whole_pod_are_judged_as_the_webhook_sees_them() {
+    let limits = "spec: {resources: {limits: {cpu: '4'}}, ";
+    let pod = POD.replace("spec: {", limits).replace("image: a", "image: a, resources: {requests: {cpu: 100m}}");
+    let shown = said(&cnictl(&["explain", "-f", "-", "--builtIn"], &pod, None));
+    let refused = "the containers request more cpu with the injected ones than the 100m of the whole pod";
+    assert!(shown.contains(refused), "{shown}");
+    let injected = cnictl(&["kube-inject", "-f", "-", "--builtIn"], &pod, None);
+    assert_eq!(injected.status.code(), Some(0), "the API server derives the requests of all containers: {injected:?}");
+    let shown = said(&cnictl(&["explain", "-f", "-", "--builtIn"], &text(&injected.stdout), None));
+    assert!(shown.contains("  redirected: yes"), "{shown}");
+}
+
 /// The document that `kube-inject` makes of [`POD`].
 fn injected_by_hand() -> Value {
     let done = cnictl(&["kube-inject", "-f", "-", "--builtIn"], POD, None);

@@ -88,7 +88,11 @@ const MOUNTS: &[&str] = &[
 /// Generates pods that the API server accepts before an injection.
 pub fn pod() -> impl Strategy<Value = Value> {
     let spec = (applications(), own_sidecar(), init_containers(), volumes(), settings());
-    (metadata(), spec).prop_map(|(metadata, (mut containers, sidecar, mut inits, volumes, settings))| {
+    // What the whole pod requests beyond its containers, in thousandths of a CPU: not enough and enough for a sidecar. Its limits of
+    // memory, with and without requests of a CPU.
+    let limits = proptest::option::of((select(&["7Gi", "20Gi"][..]), any::<bool>()));
+    let spare = prop_oneof![3 => Just(None), 1 => (Just(50), limits.clone()).prop_map(Some), 1 => (Just(9000), limits).prop_map(Some)];
+    (metadata(), spec, spare).prop_map(|(metadata, (mut containers, sidecar, mut inits, volumes, settings), spare)| {
         let mut spec = settings;
         match sidecar {
             Some((sidecar, false)) => containers.insert(containers.len() / 2, sidecar),
@@ -97,6 +101,17 @@ pub fn pod() -> impl Strategy<Value = Value> {
                 inits.push(sidecar);
             }
             None => {}
+        }
+        if let Some((spare, limits)) = spare {
+            let cpu = containers.iter().chain(&inits).map(requested_cpu).sum::<u64>() + spare;
+            let mut resources = json!({ "requests": { "cpu": format!("{cpu}m") } });
+            if let Some((memory, is_requested)) = limits {
+                resources["limits"] = json!({ "cpu": format!("{}m", cpu + 4000), "memory": memory });
+                if !is_requested {
+                    resources["requests"] = json!({});
+                }
+            }
+            spec.insert("resources".to_owned(), resources);
         }
         spec.insert("containers".to_owned(), containers.into());
         if !inits.is_empty() {
@@ -243,6 +258,16 @@ fn ports() -> impl Strategy<Value = Option<Value>> {
             json!([{ "containerPort": 15020 }, { "name": "http-envoy-prom", "containerPort": 9090, "protocol": "TCP" }])
         )),
     ]
+}
+
+/// The CPUs that a container requests, in thousandths: its limit where it requests none.
+fn requested_cpu(container: &Value) -> u64 {
+    let amount = |which: &str| match &container["resources"][which]["cpu"] {
+        Value::Null => None,
+        Value::String(text) => Some(text.strip_suffix('m').map_or_else(|| format!("{text}000"), str::to_owned)),
+        number => Some(format!("{number}000")),
+    };
+    amount("requests").or_else(|| amount("limits")).map_or(0, |milli| milli.parse().expect("a whole number"))
 }
 
 fn resources() -> impl Strategy<Value = Option<Value>> {

@@ -7,7 +7,7 @@ use contract::{PROXY_ID, container};
 use serde_json::Value;
 
 use super::sandbox::redirected_sandbox;
-use super::{annotations, pod_resources, proxy};
+use super::{annotations, proxy};
 use crate::image;
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
@@ -17,7 +17,6 @@ pub(super) fn warnings(pod: &Value, is_sandboxed: Option<bool>) -> Vec<String> {
         .map(|class| sandboxed(pod, class))
         .into_iter()
         .chain(as_proxy(pod))
-        .chain(pod_resources::warnings(pod))
         .chain(upper_case(pod))
         .chain(no_container(pod))
         .collect()

@@ -12,7 +12,7 @@ use super::job::{self, Job};
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::Program;
 use super::subject::Subject;
-use super::{Error, Injector, Owner, advice, annotations, elsewhere, legacy, pipeline, startable};
+use super::{Error, Injector, Owner, advice, annotations, elsewhere, legacy, of_workload, pipeline, startable};
 use crate::pod;
 use crate::workload::{self, Kind};
 
@@ -112,6 +112,7 @@ impl Injector {
         let native = native(pod::node_name(&subject));
         let claims = workload::claims(document);
         let (mut injected, warnings) = self.inject_pod((&subject, &namespace), owner, native, &claims)?;
+        of_workload::check(document, &subject, &injected)?;
         let warnings = warnings.into_iter().chain(elsewhere::warning(document, kind, &subject));
         messages.warnings.extend(warnings.map(told));
         if let Some(job) = job {

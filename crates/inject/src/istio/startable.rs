@@ -12,8 +12,10 @@ mod of_pod;
 mod resources;
 mod scheduling;
 mod sources;
+mod whole_pod;
 
 pub(super) use fields::{PROFILES, remain};
+pub use whole_pod::{Excess, with_derived_requests};
 
 use std::collections::HashSet;
 
@@ -99,6 +101,9 @@ pub enum Unstartable {
         "container {container} requests {request} {resource}, of which its limit must be the same amount, but its limit is {limit}"
     )]
     Whole { container: String, resource: String, request: String, limit: String },
+    /// Containers exceed the resources of the whole pod.
+    #[error("{0}")]
+    WholePod(Excess),
     #[error("container {container} must not escalate privileges (allowPrivilegeEscalation: false), but {privilege}")]
     Escalation { container: String, privilege: &'static str },
     #[error("container {0} must not run as root (runAsNonRoot), but runs as user 0")]
@@ -134,6 +139,7 @@ pub(super) fn check(
     names(author, merged, template_pod)?;
     metadata(author, merged)?;
     of_pod::check(author, merged)?;
+    whole_pod::check(author, merged)?;
     images(merged)?;
     let mut volumes = volumes((author, claims), merged, template_pod)?;
     volumes.extend(claims.iter().map(String::as_str));

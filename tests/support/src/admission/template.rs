@@ -66,7 +66,8 @@ fn others() -> impl Strategy<Value = Vec<Value>> {
         json!({ "name": "app", "env": [{ "name": "ADDED", "value": "{{ .Revision }}" }] }),
         json!({ "name": "b", "$patch": "delete" }),
         json!({ "name": "c", "ports": [{ "containerPort": 80, "name": "web" }] }),
-        json!({ "name": "collector", "image": "registry.example/collector:1", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] }),
+        json!({ "name": "collector", "image": "registry.example/collector:1", "volumeMounts": [{ "name": "data", "mountPath": "/d" }],
+            "resources": { "requests": { "cpu": "500m" }, "limits": { "memory": "8Gi" } } }),
     ];
     prop_oneof![2 => Just(Vec::new()), 1 => subsequence(all, 1..=3)]
 }

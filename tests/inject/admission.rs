@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use inject::istio::{BuiltIn, Config, Document, Injector, Platform, Settings};
+use inject::istio::{BuiltIn, Config, Document, Injector, Platform, Settings, with_derived_requests};
 use libtest_mimic::{Failed, Trial};
 use podfacts::PodFacts;
 use proptest::prelude::{Strategy as _, any, prop_oneof};
@@ -43,7 +43,9 @@ fn accepted() -> Result<(), Failed> {
     run(&(pod(), any::<[Index; 2]>(), any::<[bool; 2]>(), select(&KINDS[..])), |(pod, which, native, kind)| {
         let chosen = which.map(|which| which.get(&injectors));
         let mut documents: Vec<Value> = document(&chosen[0].injector, &pod, native[0], kind)?.into_iter().collect();
-        let mut present = pod.clone();
+        // The webhook is asked about the pod with its defaults.
+        let seen = with_derived_requests(&pod);
+        let mut present = seen.clone();
         for (configured, native) in chosen.iter().zip(native) {
             let Some(injected) = injected(&configured.injector, &present, native) else { break };
             starts(&injected).map_err(|error| format!("configuration {}: {error}\n{injected}", configured.name))?;
@@ -51,7 +53,7 @@ fn accepted() -> Result<(), Failed> {
             present = injected;
             count.fetch_add(1, Ordering::Relaxed);
         }
-        documents.extend((present != pod).then_some(pod));
+        documents.extend((present != seen).then_some(seen));
         let arguments = arguments(chosen[0], &mesh, native[0]);
         explained(&documents, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
             .map_err(|error| format!("configurations {:?}: {error}", chosen.map(|one| &one.name)).into())

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use contract::annotation;
 use inject::apply;
 use inject::istio::policy::Reason;
-use inject::istio::{Injected, InjectionOutcome, Request, with_derived_requests};
+use inject::istio::{Injected, InjectionOutcome, Request, with_derived_resources};
 use kube::Client;
 use serde_json::Value;
 
@@ -213,7 +213,7 @@ fn inject_istio(
         return (Injection::Already, pod.clone());
     }
     let native_sidecars = loaded.nodes.have_native_sidecars(pod["spec"]["nodeName"].as_str());
-    let pod = &with_derived_requests(pod);
+    let pod = &with_derived_resources(pod);
     let request = Request { native_sidecars, sandbox, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
         Ok(InjectionOutcome::Skipped(decision)) => {

@@ -105,7 +105,9 @@ fn all_variants(file: &str) -> Vec<Variant<'_>> {
 
 impl Variant<'_> {
     fn has_source(&self) -> bool {
-        self.fields.contains("#[from]") || self.fields.contains("#[source]") || self.fields.contains("source:")
+        let is_word = |at: usize| !self.fields[..at].ends_with(|c: char| c == '_' || c.is_alphanumeric());
+        let is_named = self.fields.match_indices("source:").any(|(at, _)| is_word(at));
+        self.fields.contains("#[from]") || self.fields.contains("#[source]") || is_named
     }
 
     /// Whether the text prints the field that thiserror takes as the source.
@@ -319,6 +321,8 @@ const EXAMPLE: &str = r#"
         Listen { cause: io::Error },
         #[error("name {{{0:?}}}")]
         Name(String),
+        #[error("too much {resource}")]
+        Excess { resource: String },
     }
 "#;
 
@@ -339,6 +343,7 @@ fn variants_are_read_with_name_text_and_documentation() {
         ("pod-api-error-write", "cannot write: <cause>", ""),
         ("pod-api-error-listen", "cannot listen: <cause>; is the port free?", ""),
         ("pod-api-error-name", "name {<value>}", ""),
+        ("pod-api-error-excess", "too much <resource>", ""),
     ];
     assert_eq!(read, expected.map(|(anchor, text, doc)| (anchor.to_owned(), text.to_owned(), doc)));
 }

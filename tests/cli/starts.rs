@@ -64,7 +64,7 @@ fn limits_of_the_whole_pod_are_judged_as_the_webhook_sees_them() {
     let limits = "spec: {resources: {limits: {cpu: '4'}}, ";
     let pod = POD.replace("spec: {", limits).replace("image: a", "image: a, resources: {requests: {cpu: 100m}}");
     let shown = said(&cnictl(&["explain", "-f", "-", "--builtIn"], &pod, None));
-    let refused = "the containers request more cpu with the injected ones than the 100m of the whole pod";
+    let refused = "the containers request 200m cpu with the injected ones, more than the 100m of the whole pod";
     assert!(shown.contains(refused), "{shown}");
     let injected = cnictl(&["kube-inject", "-f", "-", "--builtIn"], &pod, None);
     assert_eq!(injected.status.code(), Some(0), "the API server derives the requests of all containers: {injected:?}");

@@ -76,6 +76,8 @@ const RUNTIME_CLASS: &str = "gvisor";
 fn prints(stage: &Stage<'_>) -> Result<()> {
     let classes = "/apis/node.k8s.io/v1/runtimeclasses";
     let class = json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": RUNTIME_CLASS }, "handler": "runsc" });
+    // That of a former run on this cluster.
+    stage.cluster.delete_existing(&format!("{classes}/{RUNTIME_CLASS}"))?;
     stage.cluster.create(classes, &class)?;
     let result = print_random(stage);
     let deleted = stage.cluster.delete(&format!("{classes}/{RUNTIME_CLASS}"));
@@ -110,6 +112,16 @@ fn document(pod: &Value, (kind, _, restart): Kind) -> Value {
     if kind == "Deployment" {
         spec["template"]["metadata"]["labels"]["run"] = "web".into();
         spec["selector"]["matchLabels"]["run"] = "web".into();
+        // A template writes this value, and no pod has it before.
+        spec["selector"]["matchExpressions"] = json!([{ "key": "team", "operator": "NotIn", "values": ["default"] }]);
+    }
+    if kind == "Job" {
+        // One of the containers that a template deletes, where the pod has it.
+        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let names: Vec<&Value> = containers.map(|container| &container["name"]).collect();
+        let name = names.iter().find(|name| **name == "b").or(names.first());
+        let codes = json!({ "containerName": name, "operator": "In", "values": [42] });
+        spec["podFailurePolicy"]["rules"] = json!([{ "action": "FailJob", "onExitCodes": codes }]);
     }
     let api = if kind == "Job" { "batch/v1" } else { "apps/v1" };
     json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "web" }, "spec": spec })
@@ -164,13 +176,19 @@ fn check(stage: &Stage<'_>, pod: &Value, chosen: [&Configured; 2], native: [bool
     for (Configured { name, injector, .. }, native) in chosen.into_iter().zip(native) {
         let Some(injected) = injected(injector, &pod, native) else { break };
         let what = || format!("after injection {} with {name}, native sidecars {native}: {injected}", count + 1);
-        admit(stage, "pods", &injected).map_err(|error| error.context(what()))?;
+        // A webhook's patch may have fields that the API server does not know, as one of Istio's templates has.
+        admit_with("Ignore", stage, "pods", &injected).map_err(|error| error.context(what()))?;
         (pod, count) = (injected, count + 1);
     }
     Ok(count)
 }
 
 fn admit(stage: &Stage<'_>, collection: &str, object: &Value) -> Result<Value> {
-    let path = format!("{}?dryRun=All&fieldValidation=Strict", stage.path(collection));
+    admit_with("Strict", stage, collection, object)
+}
+
+/// Asks the API server for an object in a dry run. `validation`: what it does about a field that it does not know.
+fn admit_with(validation: &str, stage: &Stage<'_>, collection: &str, object: &Value) -> Result<Value> {
+    let path = format!("{}?dryRun=All&fieldValidation={validation}", stage.path(collection));
     stage.cluster.create(&path, object)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use inject::istio::{BuiltIn, Config, Document, Injector, Platform, Settings, with_derived_requests};
+use inject::istio::{BuiltIn, Config, Document, Injector, Platform, Settings, with_derived_resources};
 use libtest_mimic::{Failed, Trial};
 use podfacts::PodFacts;
 use proptest::prelude::{Strategy as _, any, prop_oneof};
@@ -44,7 +44,7 @@ fn accepted() -> Result<(), Failed> {
         let chosen = which.map(|which| which.get(&injectors));
         let mut documents: Vec<Value> = document(&chosen[0].injector, &pod, native[0], kind)?.into_iter().collect();
         // The webhook is asked about the pod with its defaults.
-        let seen = with_derived_requests(&pod);
+        let seen = with_derived_resources(&pod);
         let mut present = seen.clone();
         for (configured, native) in chosen.iter().zip(native) {
             let Some(injected) = injected(&configured.injector, &present, native) else { break };

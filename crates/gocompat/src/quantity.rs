@@ -26,6 +26,8 @@ const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)
 const NANO: i32 = -9;
 /// The largest exponent, positive or negative.
 const LARGEST_EXPONENT: i32 = 30;
+/// The largest quantity in units of 10^-9; Kubernetes reads a larger one as this.
+const LARGEST: u128 = i64::MAX.unsigned_abs() as u128 * 1_000_000_000;
 /// The number of digits up to which Kubernetes parses without big integers. It always rewrites longer numbers.
 const FAST_DIGITS: usize = 18;
 
@@ -73,9 +75,15 @@ pub fn is_negative(text: &str) -> bool {
     canonical(text).is_some_and(|text| text.starts_with('-') && text.contains(|c: char| ('1'..='9').contains(&c)))
 }
 
-/// Whether `text` is a whole number. Text that [`compare`] does not compare counts as one.
-pub fn is_whole(text: &str) -> bool {
-    nanos(text).is_none_or(|nanos| nanos.is_multiple_of(10_u128.pow(NANO.unsigned_abs())))
+/// Returns a quantity in units of 10^-3, to which the API server rounds up the resources of containers and pods
+/// (`SetDefaults_ResourceList`); `None` as for [`nanos`].
+pub fn milli(text: &str) -> Option<u128> {
+    nanos(text).map(milli_of)
+}
+
+/// Returns a number of units of 10^-9 in units of 10^-3, rounded up.
+pub fn milli_of(nanos: u128) -> u128 {
+    nanos.div_ceil(1_000_000)
 }
 
 /// Returns a quantity in units of 10^-9, rounded up; `None` if it is no quantity, is negative, or is too large.
@@ -88,7 +96,8 @@ pub fn nanos(text: &str) -> Option<u128> {
     };
     let shift = exponent - scale - NANO;
     let factor = 10_u128.checked_pow(shift.unsigned_abs())?;
-    if shift < 0 { Some(magnitude.div_ceil(factor)) } else { magnitude.checked_mul(factor) }
+    let nanos = if shift < 0 { magnitude.div_ceil(factor) } else { magnitude.checked_mul(factor)? };
+    Some(nanos.min(LARGEST))
 }
 
 fn split(text: &str) -> Option<(Number<'_>, &str)> {
@@ -177,7 +186,7 @@ fn decimal(mut magnitude: u128, mut exponent: i32, keep_exponent: bool) -> Optio
 
 /// Writes `magnitude` / 10^`scale` × 2^`power` in canonical form.
 fn binary(magnitude: u128, scale: i32, power: u32) -> Option<String> {
-    let largest = u128::from(i64::MAX.unsigned_abs());
+    let largest = LARGEST / 1_000_000_000;
     let scaled = magnitude.checked_mul(1 << power)?;
     let divisor = 10_u128.checked_pow(u32::try_from(scale).ok()?)?;
     let (whole, exact) = (scaled / divisor, scaled.is_multiple_of(divisor));
@@ -253,6 +262,14 @@ mod tests {
     }
 
     #[test]
+    fn amounts_of_resources_are_rounded_up_to_thousandths() {
+        for (text, amount) in [("1", 1000), ("1m", 1), ("1500u", 2), ("1n", 1), ("0", 0), ("1Ki", 1_024_000)] {
+            assert_eq!(milli(text), Some(amount), "{text}");
+        }
+        assert_eq!(milli("-1"), None);
+    }
+
+    #[test]
     fn quantities_are_compared_as_numbers() {
         use Ordering::{Equal, Greater, Less};
         for (one, other, order) in [
@@ -262,7 +279,9 @@ mod tests {
             ("2", "1500m", Greater),
             ("1e3", "1k", Equal),
             (".5", "0.50", Equal),
-            ("16Ei", "16E", Greater),
+            // Both are read as the largest quantity.
+            ("16Ei", "16E", Equal),
+            ("5Ei", "5E", Greater),
             ("1n", "0", Greater),
             ("0.1n", "0", Greater),
         ] {

@@ -73,7 +73,7 @@ pub use mesh::Mesh;
 pub use owner::Owner;
 pub use policy::{Decision, Era, Policy, Reason, Warning};
 pub use settings::Settings;
-pub use startable::{Excess, Unstartable, with_derived_requests};
+pub use startable::{Bound, Excess, Unstartable, with_derived_resources};
 pub use values::Values;
 
 use crate::patch::{self, Operation};

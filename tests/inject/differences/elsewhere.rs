@@ -68,7 +68,7 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "cron job",
-        "crates/inject/src/istio/documents.rs",
+        "crates/inject/src/istio/documents/tests.rs",
         "the_pods_of_a_cron_job_have_labels_and_annotations_as_its_job_template",
     ),
     ("deep YAML", "crates/inject/src/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),

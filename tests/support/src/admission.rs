@@ -89,8 +89,8 @@ const MOUNTS: &[&str] = &[
 pub fn pod() -> impl Strategy<Value = Value> {
     let spec = (applications(), own_sidecar(), init_containers(), volumes(), settings());
     // What the whole pod requests beyond its containers, in thousandths of a CPU: not enough and enough for a sidecar. Its limits of
-    // memory, with and without requests of a CPU.
-    let limits = proptest::option::of((select(&["7Gi", "20Gi"][..]), any::<bool>()));
+    // memory, with and without requests of a CPU and huge pages.
+    let limits = proptest::option::of((select(&["7Gi", "20Gi"][..]), any::<[bool; 2]>()));
     let spare = prop_oneof![3 => Just(None), 1 => (Just(50), limits.clone()).prop_map(Some), 1 => (Just(9000), limits).prop_map(Some)];
     (metadata(), spec, spare).prop_map(|(metadata, (mut containers, sidecar, mut inits, volumes, settings), spare)| {
         let mut spec = settings;
@@ -104,11 +104,15 @@ pub fn pod() -> impl Strategy<Value = Value> {
         }
         if let Some((spare, limits)) = spare {
             let cpu = containers.iter().chain(&inits).map(requested_cpu).sum::<u64>() + spare;
-            let mut resources = json!({ "requests": { "cpu": format!("{cpu}m") } });
-            if let Some((memory, is_requested)) = limits {
+            // The API server rounds the request up to a thousandth.
+            let mut resources = json!({ "requests": { "cpu": format!("{}u", cpu * 1000 - 500) } });
+            if let Some((memory, [is_requested, is_paged])) = limits {
                 resources["limits"] = json!({ "cpu": format!("{}m", cpu + 4000), "memory": memory });
                 if !is_requested {
                     resources["requests"] = json!({});
+                }
+                if is_paged {
+                    resources["limits"]["hugepages-2Mi"] = "20Mi".into();
                 }
             }
             spec.insert("resources".to_owned(), resources);
@@ -260,14 +264,22 @@ fn ports() -> impl Strategy<Value = Option<Value>> {
     ]
 }
 
-/// The CPUs that a container requests, in thousandths: its limit where it requests none.
+/// The CPUs that a container requests, in thousandths, rounded up: its limit where it requests none.
 fn requested_cpu(container: &Value) -> u64 {
-    let amount = |which: &str| match &container["resources"][which]["cpu"] {
-        Value::Null => None,
-        Value::String(text) => Some(text.strip_suffix('m').map_or_else(|| format!("{text}000"), str::to_owned)),
-        number => Some(format!("{number}000")),
+    let amount = |which: &str| {
+        let text = match &container["resources"][which]["cpu"] {
+            Value::Null => return None,
+            Value::String(text) => text.clone(),
+            number => number.to_string(),
+        };
+        let number = |digits: &str| digits.parse::<u64>().expect("a whole number");
+        Some(match (text.strip_suffix('m'), text.strip_suffix('u')) {
+            (Some(milli), _) => number(milli),
+            (_, Some(micro)) => number(micro).div_ceil(1000),
+            _ => number(&text) * 1000,
+        })
     };
-    amount("requests").or_else(|| amount("limits")).map_or(0, |milli| milli.parse().expect("a whole number"))
+    amount("requests").or_else(|| amount("limits")).unwrap_or(0)
 }
 
 fn resources() -> impl Strategy<Value = Option<Value>> {
@@ -276,6 +288,10 @@ fn resources() -> impl Strategy<Value = Option<Value>> {
         Just(Some(json!({ "requests": { "cpu": "3", "memory": "2Gi" } }))),
         Just(Some(json!({ "limits": { "cpu": "50m", "memory": "32Mi" } }))),
         Just(Some(json!({ "requests": { "cpu": "10m" }, "limits": { "cpu": 1, "ephemeral-storage": "1Gi" } }))),
+        Just(Some(json!({ "requests": { "cpu": 0 } }))),
+        // Several of these are the same whether they are rounded before they are added up or after.
+        Just(Some(json!({ "requests": { "cpu": "1999u" } }))),
+        Just(Some(json!({ "requests": { "memory": "64Mi" }, "limits": { "hugepages-2Mi": "4Mi" } }))),
     ]
 }
 

@@ -18,7 +18,7 @@ use super::config::Config;
 use super::legacy_template::{GROUP, LegacyTemplate};
 use super::status::Status;
 use super::subject::Subject;
-use super::{Error, annotations, former, probes, prometheus};
+use super::{Error, annotations, former, probes, prometheus, startable};
 use crate::patch::{self, Operation, push_escaped};
 use crate::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 use render::Parts;
@@ -139,6 +139,7 @@ pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, Er
     }
     let patched = patch::apply(patched, operations)?;
     annotations::check_injected(&patched)?;
+    startable::check_whole_pod(pod, &patched)?;
     Ok(patched)
 }
 

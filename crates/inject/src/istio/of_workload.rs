@@ -1,58 +1,117 @@
 //! What the API server requires of the pod in a workload (`spec.template`), beyond what it requires of a pod.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::startable::Unstartable;
-use crate::pod;
+use super::startable::{self, Unstartable};
+use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// Checks the injected pod of a workload. What is wrong with the author's pod, too, is left to the API server.
 ///
 /// # Errors
-/// A template changes a field for which the API server refuses the workload.
+/// An injection changes the pod so that the API server refuses the workload.
 pub(super) fn check(workload: &Value, author: &Value, injected: &Value) -> Result<(), Unstartable> {
-    let found = match pod::text(workload, "kind") {
-        "Pod" => return Ok(()),
-        "Job" | "CronJob" => restart(injected, &["Never", "OnFailure"], "Never or OnFailure in a Job")
-            .filter(|_| restart_policy(author) != restart_policy(injected)),
-        _ => restart(injected, &["Always"], "Always in this kind of workload")
-            .filter(|_| restart_policy(author) != restart_policy(injected))
-            .or_else(|| deadline(injected).filter(|_| deadline(author).is_none())),
+    let kind = pod::text(workload, "kind");
+    if kind == "Pod" {
+        return Ok(());
+    }
+    let job = match kind {
+        "Job" => Some(&workload["spec"]),
+        "CronJob" => Some(&workload["spec"]["jobTemplate"]["spec"]),
+        _ => None,
     };
-    found.or_else(|| selected(workload, author, injected)).map_or(Ok(()), Err)
+    for rule in [restart, deadline, failures, totals] {
+        if rule(author, job).is_none() {
+            rule(injected, job).map_or(Ok(()), Err)?;
+        }
+    }
+    unselected(&workload["spec"]["selector"], author, injected).map_or(Ok(()), Err)
 }
 
-fn restart_policy(pod: &Value) -> &str {
-    match pod::text(pod::spec(pod), "restartPolicy") {
+fn restart(pod: &Value, job: Option<&Value>) -> Option<Unstartable> {
+    let policy = match pod::text(pod::spec(pod), "restartPolicy") {
         "" => "Always",
         policy => policy,
-    }
-}
-
-fn restart(pod: &Value, valid: &[&str], allowed: &'static str) -> Option<Unstartable> {
-    let policy = restart_policy(pod);
+    };
+    let has_policy = job.is_some_and(|job| !job["podFailurePolicy"].is_null());
+    let (valid, allowed): (&[&str], _) = match job {
+        Some(_) if has_policy => (&["Never"], "Never in a Job with podFailurePolicy"),
+        Some(_) => (&["Never", "OnFailure"], "Never or OnFailure in a Job"),
+        None => (&["Always"], "Always in this kind of workload"),
+    };
     (!valid.contains(&policy)).then(|| field("restartPolicy", &policy.into(), allowed))
 }
 
-fn deadline(pod: &Value) -> Option<Unstartable> {
-    let value = pod::spec(pod).get("activeDeadlineSeconds").filter(|value| !value.is_null())?;
+fn deadline(pod: &Value, job: Option<&Value>) -> Option<Unstartable> {
+    let value = pod::spec(pod).get("activeDeadlineSeconds").filter(|value| !value.is_null() && job.is_none())?;
     Some(field("activeDeadlineSeconds", value, "absent in this kind of workload"))
 }
 
-/// Returns the label by which the workload no longer selects its pod.
-fn selected(workload: &Value, author: &Value, injected: &Value) -> Option<Unstartable> {
-    let selector = pod::map(&workload["spec"], "selector");
-    // That of a ReplicationController and of a DeploymentConfig is the labels.
-    let labels = selector.get("matchLabels").map_or(Some(selector), Value::as_object)?;
-    let of = |pod| pod::map(pod::metadata(pod), "labels");
-    let is_lost =
-        |(name, value): &(&String, &Value)| differs(of(injected), name, value) && !differs(of(author), name, value);
-    let (name, _) = labels.iter().filter(|(_, value)| value.is_string()).find(is_lost)?;
-    let value = of(injected).get(name).unwrap_or(&Value::Null);
-    Some(field(&format!("label {name}"), value, "as the workload's selector requires"))
+/// Returns the container of a rule of the Job's `podFailurePolicy` that the pod does not have.
+fn failures(pod: &Value, job: Option<&Value>) -> Option<Unstartable> {
+    let names = |which| pod::containers(pod, which).iter().map(pod::name);
+    let has = |name: &Value| names(CONTAINERS).chain(names(INIT_CONTAINERS)).any(|own| *name == own);
+    let rules = pod::list(&job?["podFailurePolicy"], "rules").iter();
+    let mut named =
+        rules.filter_map(|rule| rule.get("onExitCodes")?.get("containerName")).filter(|name| !name.is_null());
+    let lost = named.find(|name| !has(name))?;
+    Some(Unstartable::Failures(lost.as_str().unwrap_or_default().to_owned()))
 }
 
-fn differs(labels: &Map<String, Value>, name: &str, value: &Value) -> bool {
-    labels.get(name) != Some(value)
+/// Checks the resources of the whole pod as they are written: the API server derives none in a workload.
+fn totals(pod: &Value, _: Option<&Value>) -> Option<Unstartable> {
+    startable::check_resources_of_pod(pod::spec(pod).get("resources").unwrap_or(&Value::Null)).err()
+}
+
+/// Returns the label by which a selector no longer selects the pod.
+fn unselected(selector: &Value, author: &Value, injected: &Value) -> Option<Unstartable> {
+    let requirements = requirements(selector);
+    let is_met = |pod, requirement: &Requirement<'_>| requirement.is_met(pod::label(pod, requirement.key));
+    if !requirements.iter().all(|requirement| is_met(author, requirement)) {
+        return None;
+    }
+    let key = requirements.iter().find(|requirement| !is_met(injected, requirement))?.key;
+    Some(Unstartable::Unselected(match pod::label(injected, key) {
+        Some(value) => format!("the label {key}: {value:?}"),
+        None => format!("no label {key}"),
+    }))
+}
+
+/// A condition of a selector on a label.
+struct Requirement<'a> {
+    key: &'a str,
+    operator: &'a str,
+    values: Vec<&'a str>,
+}
+
+impl Requirement<'_> {
+    /// Whether a label with this value, or an absent one, meets the condition (`labels.Requirement.Matches`). A condition with an operator
+    /// that Kubernetes does not have is left to the API server.
+    fn is_met(&self, value: Option<&str>) -> bool {
+        let is_listed = value.is_some_and(|value| self.values.contains(&value));
+        match self.operator {
+            "In" => is_listed,
+            "NotIn" => !is_listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => true,
+        }
+    }
+}
+
+/// Returns the conditions of a selector. That of a ReplicationController and of a DeploymentConfig is the labels.
+fn requirements(selector: &Value) -> Vec<Requirement<'_>> {
+    let is_plain = ["matchLabels", "matchExpressions"].iter().all(|key| selector.get(key).is_none());
+    let labels = if is_plain { selector.as_object() } else { Some(pod::map(selector, "matchLabels")) };
+    let labels = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some(Requirement { key, operator: "In", values: vec![value.as_str()?] }));
+    let expressions = pod::list(selector, "matchExpressions").iter().map(|expression| Requirement {
+        key: pod::text(expression, "key"),
+        operator: pod::text(expression, "operator"),
+        values: pod::list(expression, "values").iter().filter_map(Value::as_str).collect(),
+    });
+    labels.chain(expressions).collect()
 }
 
 fn field(field: &str, value: &Value, allowed: &'static str) -> Unstartable {
@@ -75,6 +134,7 @@ mod tests {
         let plain = json!({"spec": {}});
         let restarts = |policy: &str| json!({"spec": {"restartPolicy": policy}});
         let limited = json!({"spec": {"activeDeadlineSeconds": 9}});
+        let paged = json!({"spec": {"resources": {"limits": {"hugepages-2Mi": "4Mi"}}}});
         let of = |kind: &str| json!({"kind": kind, "spec": {}});
         let cases = [
             (
@@ -87,6 +147,11 @@ mod tests {
                 &limited,
                 "the pod has activeDeadlineSeconds 9, which must be absent in this kind of workload",
             ),
+            (
+                "ReplicaSet",
+                &paged,
+                "the pod has resources {\"limits\":{\"hugepages-2Mi\":\"4Mi\"}}, which must be with cpu or memory beside huge pages",
+            ),
             ("DaemonSet", &restarts("Always"), ""),
             ("Pod", &restarts("Never"), ""),
             ("Job", &limited, "the pod has restartPolicy \"Always\", which must be Never or OnFailure in a Job"),
@@ -97,16 +162,56 @@ mod tests {
             assert_eq!(refused(&of(kind), &author, injected), text);
             assert_eq!(refused(&of(kind), injected, injected), "", "{kind} as its author wrote it");
         }
+        assert_eq!(
+            refused(&of("Deployment"), &restarts("Never"), &restarts("OnFailure")),
+            "",
+            "the author's is invalid"
+        );
+    }
+
+    #[test]
+    fn the_failure_policy_of_a_job_is_that_of_the_injected_pod() {
+        let pod = |policy: &str, name: &str| json!({"spec": {"restartPolicy": policy, "containers": [{"name": name}]}});
+        let rules = json!([{"onPodConditions": []}, {"onExitCodes": {"containerName": "app"}}, {"onExitCodes": {}}]);
+        let job = json!({"podFailurePolicy": {"rules": rules}});
+        let author = pod("Never", "app");
+        for workload in
+            [json!({"kind": "Job", "spec": job}), json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": job}}})]
+        {
+            assert_eq!(
+                refused(&workload, &author, &pod("OnFailure", "app")),
+                "the pod has restartPolicy \"OnFailure\", which must be Never in a Job with podFailurePolicy"
+            );
+            assert_eq!(
+                refused(&workload, &author, &pod("Never", "other")),
+                "a rule of the Job's podFailurePolicy names container \"app\", which the injected pod does not have"
+            );
+            assert_eq!(refused(&workload, &author, &author), "");
+            assert_eq!(refused(&workload, &pod("Never", "a"), &pod("Never", "b")), "", "the author's is invalid");
+        }
     }
 
     #[test]
     fn a_pod_that_its_workload_does_not_select_is_refused() {
         let labelled = |label: &str| json!({"metadata": {"labels": {"app": label}}});
-        let (web, other) = (labelled("web"), labelled("other"));
-        let text = "the pod has label app \"other\", which must be as the workload's selector requires";
-        for selector in [json!({"matchLabels": {"app": "web"}}), json!({"app": "web"})] {
+        let (web, other, none) =
+            (labelled("web"), labelled("other"), json!({"metadata": {"labels": {"tls": "istio"}}}));
+        let expression = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        let changed = "the workload's selector does not select the injected pod, which has the label app: \"other\"";
+        let lost = "the workload's selector does not select the injected pod, which has no label app";
+        let added = "the workload's selector does not select the injected pod, which has the label tls: \"istio\"";
+        for (selector, [of_other, of_none]) in [
+            (json!({"matchLabels": {"app": "web"}}), [changed, lost]),
+            (json!({"app": "web"}), [changed, lost]),
+            (expression("app", "In", json!(["web", "www"])), [changed, lost]),
+            (expression("app", "NotIn", json!(["other"])), [changed, ""]),
+            (expression("app", "Exists", json!([])), ["", lost]),
+            (expression("tls", "DoesNotExist", Value::Null), ["", added]),
+            (expression("app", "Near", Value::Null), ["", ""]),
+        ] {
             let workload = json!({"kind": "ReplicaSet", "spec": {"selector": selector}});
-            assert_eq!(refused(&workload, &web, &other), text);
+            assert_eq!(refused(&workload, &web, &other), of_other, "{selector}");
+            assert_eq!(refused(&workload, &web, &none), of_none, "{selector}");
             assert_eq!(refused(&workload, &web, &web), "");
             assert_eq!(refused(&workload, &other, &other), "", "the author's own label");
         }

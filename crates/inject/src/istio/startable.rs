@@ -15,7 +15,9 @@ mod sources;
 mod whole_pod;
 
 pub(super) use fields::{PROFILES, remain};
-pub use whole_pod::{Excess, with_derived_requests};
+pub(super) use resources::check_of_pod as check_resources_of_pod;
+pub(super) use whole_pod::check as check_whole_pod;
+pub use whole_pod::{Bound, Excess, with_derived_resources};
 
 use std::collections::HashSet;
 
@@ -95,15 +97,18 @@ pub enum Unstartable {
     Variable { container: String, name: String },
     #[error("container {container} has a variable with the invalid name {name:?}")]
     VariableName { container: String, name: String },
-    #[error("container {container} requests {request} {resource}, more than its limit of {limit}")]
-    Request { container: String, resource: String, request: String, limit: String },
+    #[error("{place} requests {request} {resource}, more than its limit of {limit}")]
+    Request { place: String, resource: String, request: String, limit: String },
     #[error(
-        "container {container} requests {request} {resource}, of which its limit must be the same amount, but its limit is {limit}"
+        "{place} requests {request} {resource}, of which its limit must be the same amount, but its limit is {limit}"
     )]
-    Whole { container: String, resource: String, request: String, limit: String },
-    /// Containers exceed the resources of the whole pod.
-    #[error("{0}")]
+    Whole { place: String, resource: String, request: String, limit: String },
+    #[error(transparent)]
     WholePod(Excess),
+    #[error("a rule of the Job's podFailurePolicy names container {0:?}, which the injected pod does not have")]
+    Failures(String),
+    #[error("the workload's selector does not select the injected pod, which has {0}")]
+    Unselected(String),
     #[error("container {container} must not escalate privileges (allowPrivilegeEscalation: false), but {privilege}")]
     Escalation { container: String, privilege: &'static str },
     #[error("container {0} must not run as root (runAsNonRoot), but runs as user 0")]

@@ -112,9 +112,15 @@ fn metadata() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Generates fields by which a pod is out of the plugin's reach.
+/// Generates fields by which a pod is out of the plugin's reach or of the API server's conditions.
 fn unfit() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
-    let fields =
-        vec![("hostNetwork", json!(true)), ("os", json!({ "name": "windows" })), ("runtimeClassName", json!("gvisor"))];
-    prop_oneof![8 => Just(Vec::new()), 1 => subsequence(fields, 1)]
+    let fields = vec![
+        ("hostNetwork", json!(true)),
+        ("os", json!({ "name": "windows" })),
+        ("runtimeClassName", json!("gvisor")),
+        ("resources", json!({ "limits": { "cpu": "6", "memory": "9Gi" } })),
+        ("resources", json!({ "limits": { "ephemeral-storage": "1Gi" } })),
+        ("ephemeralContainers", json!([{ "name": "debug", "image": "registry.example/debug:1" }])),
+    ];
+    prop_oneof![8 => Just(Vec::new()), 2 => subsequence(fields, 1)]
 }

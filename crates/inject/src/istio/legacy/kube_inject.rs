@@ -11,7 +11,7 @@ use super::{rendered, takes_group};
 use crate::istio::config::Config;
 use crate::istio::legacy_template::{GROUP, LegacyTemplate};
 use crate::istio::subject::Subject;
-use crate::istio::{Error, annotations};
+use crate::istio::{Error, annotations, startable};
 use crate::patch;
 use crate::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS};
 
@@ -60,5 +60,6 @@ pub(in crate::istio) fn inject(
         }
     }
     annotations::check_injected(&injected)?;
+    startable::check_whole_pod(subject.pod, &injected)?;
     Ok(injected)
 }

@@ -194,3 +194,27 @@ fn what_no_record_of_a_legacy_injection_attributes_is_named() {
     };
     assert_eq!(warnings, [""; 0], "a pod that has nothing of these");
 }
+
+#[test]
+fn a_pod_whose_own_resources_suffice_no_longer_is_refused() {
+    let proxy = "{name: istio-proxy, image: p, resources: {requests: {cpu: 100m}}}";
+    let template = format!("containers: [{proxy}]\npodRedirectAnnot: {{}}\n");
+    let mut pod = pod();
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    let reason = "the containers request 200m cpu with the injected ones, more than the 150m of the whole pod";
+    // The two releases of `kube-inject`, of which the later applies the webhook's patch.
+    for values in ["global: {tag: 1.6.0}", "global: {tag: 1.8.0}"] {
+        let injector = legacy(&template, values);
+        for (request, is_refused) in [("150m", true), ("200m", false)] {
+            pod["spec"]["resources"] = json!({"requests": {"cpu": request}});
+            let reviewed = injector.review(&Request::new(&pod, "shop")).map(drop);
+            let mut document = pod.clone();
+            (document["apiVersion"], document["kind"]) = ("v1".into(), "Pod".into());
+            let printed = injector.inject_document(document, &|_| false).map(drop);
+            for result in [reviewed, printed] {
+                let text = result.map_or_else(|error| error.to_string(), |()| String::new());
+                assert_eq!(text.contains(reason), is_refused, "{values} {request}: {text}");
+            }
+        }
+    }
+}

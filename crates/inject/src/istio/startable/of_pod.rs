@@ -54,6 +54,8 @@ pub(super) fn check(author: &Value, merged: &Value) -> Result<(), Unstartable> {
     }
     let is_deadline = |seconds: &Value| seconds.as_i64().is_none_or(|seconds| seconds >= 1 && is_id(&seconds.into()));
     spec.require("activeDeadlineSeconds", "activeDeadlineSeconds", (&is_deadline, "from 1 to 2147483647"))?;
+    let is_none = |containers: &Value| containers.as_array().is_none_or(Vec::is_empty);
+    spec.require("ephemeralContainers", "ephemeralContainers", (&is_none, "absent in a new pod"))?;
     host(spec)?;
     dns(spec.within("dnsConfig"))?;
     for alias in spec.items("hostAliases") {

@@ -1,4 +1,4 @@
-//! The amounts of resources that the API server allows for an injected container.
+//! The amounts of resources that the API server allows for an injected container and for the whole pod.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -7,6 +7,7 @@ use gocompat::quantity;
 use podfacts::name::{is_dns_label, is_key};
 use serde_json::{Map, Value};
 
+use super::change::POD;
 use super::{Unstartable, fields};
 use crate::pod;
 
@@ -16,17 +17,33 @@ const HUGE_PAGES: &str = "hugepages-";
 /// The domain of Kubernetes' own resources.
 const NATIVE: &str = "kubernetes.io/";
 
+/// The condition on the name of a resource, and its description.
+type Names = (fn(&str) -> bool, &'static str);
+
 /// Checks the requests and limits of one container.
 pub(super) fn check(place: &str, container: &Value) -> Result<(), Unstartable> {
-    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let names = "cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu";
+    check_amounts(place, container.get("resources").unwrap_or(&Value::Null), (is_resource, names))
+}
+
+/// Checks the requests and limits of the whole pod, `spec.resources` (`validatePodResources`).
+pub(in crate::istio) fn check_of_pod(resources: &Value) -> Result<(), Unstartable> {
+    let claims = resources.get("claims").unwrap_or(&Value::Null);
+    fields::demand(POD, "resources.claims", claims, Value::is_null, "absent: only containers claim devices")?;
+    let is_name = |name: &str| is_key(name) && (matches!(name, "cpu" | "memory") || name.starts_with(HUGE_PAGES));
+    check_amounts(POD, resources, (is_name, "cpu, memory or hugepages-SIZE for the whole pod"))
+}
+
+/// Checks requests and limits. `names`: the condition on the name of a resource.
+fn check_amounts(place: &str, resources: &Value, names: Names) -> Result<(), Unstartable> {
     let (requests, limits) = (pod::map(resources, "requests"), pod::map(resources, "limits"));
     for (list, amounts) in [("limits", limits), ("requests", requests)] {
-        amounts.iter().try_for_each(|(resource, amount)| check_amount((place, list), resource, amount))?;
+        amounts.iter().try_for_each(|(resource, amount)| check_amount((place, list), names, resource, amount))?;
     }
     let has = |is: fn(&str) -> bool| [limits, requests].iter().any(|amounts| amounts.keys().any(|name| is(name)));
     let is_alone = has(|name| name.starts_with(HUGE_PAGES)) && !has(|name| matches!(name, "cpu" | "memory"));
     fields::require(place, "resources", Some(resources), |_| !is_alone, "with cpu or memory beside huge pages")?;
-    requests.iter().try_for_each(|(resource, request)| check_request(pod::name(container), resource, request, limits))
+    requests.iter().try_for_each(|(resource, request)| check_request(place, resource, request, limits))
 }
 
 /// Checks the claims of devices of one container: each is one of the pod's, and claimed once, as a whole or by its requests
@@ -54,38 +71,48 @@ pub(super) fn check_claims(spec: &Value, container: &Value) -> Result<(), Unstar
     Ok(())
 }
 
-fn check_amount((place, list): (&str, &str), resource: &str, amount: &Value) -> Result<(), Unstartable> {
-    let name = Value::from(resource);
-    let is_name = |_: &Value| is_resource(resource);
-    let names = "cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu";
-    fields::require(place, &format!("a resource in {list}"), Some(&name), is_name, names)?;
+fn check_amount(
+    (place, list): (&str, &str),
+    (is_name, names): Names,
+    resource: &str,
+    amount: &Value,
+) -> Result<(), Unstartable> {
+    fields::require(place, &format!("a resource in {list}"), Some(&resource.into()), |_| is_name(resource), names)?;
     let text = quantity::text(amount);
     let field = format!("{list}.{resource}");
     fields::require(place, &field, Some(amount), |_| !quantity::is_negative(&text), "0 or more")?;
-    let is_whole = |_: &Value| is_divisible(resource) || quantity::is_whole(&text);
-    fields::require(place, &field, Some(amount), is_whole, "a whole number")
+    let is_whole = |_: &Value| is_native(resource) || quantity::milli(&text).is_none_or(|n| n.is_multiple_of(1000));
+    fields::require(place, &field, Some(amount), is_whole, "a whole number")?;
+    let Some(page) = resource.strip_prefix(HUGE_PAGES) else { return Ok(()) };
+    let is_of_pages = |_: &Value| are_pages(&text, page);
+    fields::require(place, &field, Some(amount), is_of_pages, "a multiple of the size of a page in the resource's name")
+}
+
+/// Whether an amount is one of whole pages of this size (`IsHugePageResourceValueDivisible`).
+fn are_pages(amount: &str, page: &str) -> bool {
+    let bytes = |text: &str| quantity::milli(text).map(|milli| milli.div_ceil(1000));
+    let size = quantity::milli(page).filter(|milli| *milli > 0 && milli.is_multiple_of(1000));
+    size.is_some_and(|size| bytes(amount).is_none_or(|amount| amount.is_multiple_of(size / 1000)))
 }
 
 /// Checks that a request is not above the limit, and is the limit if the resource is not divisible.
-fn check_request(
-    container: &str,
-    resource: &str,
-    request: &Value,
-    limits: &Map<String, Value>,
-) -> Result<(), Unstartable> {
-    let (container, resource, request) = (container.to_owned(), resource.to_owned(), quantity::text(request));
+fn check_request(place: &str, resource: &str, request: &Value, limits: &Map<String, Value>) -> Result<(), Unstartable> {
+    let (place, resource, request) = (place.to_owned(), resource.to_owned(), quantity::text(request));
     let Some(limit) = limits.get(&resource).map(quantity::text) else {
         let limit = "none".to_owned();
         return if is_divisible(&resource) {
             Ok(())
         } else {
-            Err(Unstartable::Whole { container, resource, request, limit })
+            Err(Unstartable::Whole { place, resource, request, limit })
         };
     };
-    match quantity::compare(&request, &limit) {
-        Some(Ordering::Greater) => Err(Unstartable::Request { container, resource, request, limit }),
-        Some(Ordering::Less) if !is_divisible(&resource) => {
-            Err(Unstartable::Whole { container, resource, request, limit })
+    let amounts = quantity::milli(&request).zip(quantity::milli(&limit));
+    match amounts.map(|(request, limit)| request.cmp(&limit)) {
+        Some(Ordering::Greater) if is_divisible(&resource) => {
+            Err(Unstartable::Request { place, resource, request, limit })
+        }
+        Some(Ordering::Less | Ordering::Greater) if !is_divisible(&resource) => {
+            Err(Unstartable::Whole { place, resource, request, limit })
         }
         _ => Ok(()),
     }
@@ -94,10 +121,15 @@ fn check_request(
 /// Whether a container may have a resource with this name.
 fn is_resource(name: &str) -> bool {
     let is_standard = || STANDARD.contains(&name) || name.starts_with(HUGE_PAGES);
-    is_key(name) && (name.contains('/') || is_standard()) && !name.starts_with("requests.")
+    is_key(name) && (name.contains('/') || is_standard()) && (is_native(name) || !name.starts_with("requests."))
+}
+
+/// Whether the resource is one of Kubernetes' own (`IsNativeResource`).
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains(NATIVE)
 }
 
 /// Whether containers share the resource, of which they may use more than they request.
 fn is_divisible(resource: &str) -> bool {
-    (!resource.contains('/') || resource.contains(NATIVE)) && !resource.starts_with(HUGE_PAGES)
+    is_native(resource) && !resource.starts_with(HUGE_PAGES)
 }

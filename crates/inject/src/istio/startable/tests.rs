@@ -167,6 +167,10 @@ fn conditions_of_the_whole_pod_are_checked() {
             "the pod has imagePullSecrets \"map[name:s]\", which must be the name of a Secret",
         ),
         (json!({"spec": {"restartPolicy": "always"}}), "the pod has restartPolicy \"always\", which must be Always,"),
+        (
+            json!({"spec": {"ephemeralContainers": [{"name": "debug"}]}}),
+            "the pod has ephemeralContainers [{\"name\":\"debug\"}], which must be absent in a new pod",
+        ),
         (json!({"spec": {"dnsPolicy": "Cluster"}}), "the pod has dnsPolicy \"Cluster\", which must be ClusterFirst,"),
         (json!({"spec": {"dnsPolicy": "None"}}), "dnsPolicy \"None\", which must be another one, or have dnsConfig"),
         (json!({"metadata": {"labels": {"a": long}}}), "label \"a\" would have the invalid value \"lll"),
@@ -210,6 +214,14 @@ fn what_kubernetes_does_not_have_is_named() {
         (
             json!({"resources": {"requests": {"hugepages-2Mi": 0}, "limits": {"cpu": 1, "hugepages-2Mi": "2Mi"}}}),
             "is 2Mi",
+        ),
+        (
+            json!({"resources": {"limits": {"cpu": 1, "hugepages-2Mi": "3Mi"}}}),
+            "has limits.hugepages-2Mi \"3Mi\", which must be a multiple of the size of a page in the resource's name",
+        ),
+        (
+            json!({"resources": {"limits": {"cpu": 1, "hugepages-large": 0}}}),
+            "has limits.hugepages-large 0, which must",
         ),
         (
             json!({"securityContext": {"seccompProfile": {"type": "Foo"}}}),

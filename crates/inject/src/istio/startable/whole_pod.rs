@@ -1,7 +1,7 @@
 //! The resources of the whole pod (`spec.resources`), which must suffice for all containers after the injection. The API server of a cluster
 //! with the feature `PodLevelResources`, the default since Kubernetes 1.34, refuses a pod for which they do not.
 
-use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 
 use contract::annotation;
@@ -9,245 +9,289 @@ use contract::container::PROXY;
 use gocompat::quantity;
 use serde_json::{Map, Value};
 
-use super::Unstartable;
+use super::{Unstartable, resources};
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
+/// The resources of which the API server derives the pod's requests from those of its containers.
+const DERIVED: [&str; 2] = ["cpu", "memory"];
+const HUGE_PAGES: &str = "hugepages-";
+
 /// Resources of containers that exceed those of the whole pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
-    /// A container's limit.
-    Limit { container: String, resource: String, limit: String, of_pod: String },
-    /// The sum of the containers' requests.
-    Request { resource: String, of_pod: String },
+    /// A container's limit is above the pod's.
+    #[error(
+        "container {container} has a limit of {limit} {resource}, more than the {of_pod} of the whole pod (spec.resources.limits): raise \
+         that of the pod{}", or_lower(*.annotation)
+    )]
+    Limit { container: String, resource: String, limit: String, of_pod: String, annotation: Option<&'static str> },
+    /// The sum of the containers' requests is above the pod's.
+    #[error(
+        "the containers request {sum} {resource} with the injected ones, more than the {of_pod} of the whole pod ({bound}): {}{}",
+        remedy(*.bound), or_lower(*.annotation)
+    )]
+    Request { resource: String, sum: String, of_pod: String, bound: Bound, annotation: Option<&'static str> },
+}
+
+/// The amount that the containers' requests exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// The request of the pod.
+    Request,
+    /// A request that the API server derives for a pod with only limits. A webhook sees it as one of the author's.
+    Derived,
+    /// The limit of the pod.
+    Limit,
+}
+
+impl Display for Bound {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "spec.resources.requests",
+            Self::Derived => {
+                "spec.resources.requests, which the API server derives from the containers of a pod with only limits"
+            }
+            Self::Limit => "spec.resources.limits",
+        })
+    }
+}
+
+fn remedy(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Request | Bound::Limit => "raise that of the pod",
+        Bound::Derived => "state a sufficient request of the pod",
+    }
+}
+
+/// Returns the end of a message: the annotation that lowers the sidecar's part, if there is one.
+fn or_lower(annotation: Option<&str>) -> String {
+    annotation.map_or_else(String::new, |name| format!(", or lower the sidecar's with {name}"))
 }
 
 impl Excess {
-    /// Whether the same container, or the same sum, exceeds the same resource.
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Limit { container, resource, .. }, Self::Limit { container: other, resource: of_other, .. }) => {
-                (container, resource) == (other, of_other)
-            }
-            (Self::Request { resource, .. }, Self::Request { resource: other, .. }) => resource == other,
-            _ => false,
-        }
-    }
-
-    /// The annotation that lowers the sidecar's part; `None` for another container or resource.
-    fn annotation(&self) -> Option<&'static str> {
+    /// What exceeds which resource: a container's limit, or all requests.
+    fn key(&self) -> (Option<&str>, &str) {
         match self {
-            Self::Limit { container, .. } if container != PROXY => None,
-            Self::Limit { resource, .. } if resource == "cpu" => Some(annotation::PROXY_CPU_LIMIT),
-            Self::Limit { resource, .. } if resource == "memory" => Some(annotation::PROXY_MEMORY_LIMIT),
-            Self::Request { resource, .. } if resource == "cpu" => Some(annotation::PROXY_CPU),
-            Self::Request { resource, .. } if resource == "memory" => Some(annotation::PROXY_MEMORY),
-            _ => None,
+            Self::Limit { container, resource, .. } => (Some(container), resource),
+            Self::Request { resource, .. } => (None, resource),
         }
     }
 }
 
-impl Display for Excess {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limit { container, resource, limit, of_pod } => write!(
-                f,
-                "container {container} has a limit of {limit} {resource}, more than the {of_pod} of the whole pod (spec.resources): raise \
-                 that of the pod"
-            )?,
-            Self::Request { resource, of_pod } => write!(
-                f,
-                "the containers request more {resource} with the injected ones than the {of_pod} of the whole pod (spec.resources.requests, \
-                 which the API server derives from the pod's own containers where the pod has only limits): raise that of the pod"
-            )?,
-        }
-        self.annotation().map_or(Ok(()), |name| write!(f, ", or lower the sidecar's with {name}"))
+/// Checks the containers' limits and requests, and those of the pod. What is wrong in the pod `author`, too, is left to the API server.
+pub(in crate::istio) fn check(author: &Value, merged: &Value) -> Result<(), Unstartable> {
+    if pod::map(pod::spec(merged), "resources").is_empty() {
+        return Ok(());
     }
+    let own_requests = sums(author, requests_of, quantity::nanos);
+    let [before, after] = [author, merged].map(Derived::of);
+    let own = excesses(&own_requests, author, &before);
+    let own: HashSet<_> = own.iter().map(Excess::key).collect();
+    let mut new = excesses(&own_requests, merged, &after).into_iter().filter(|excess| !own.contains(&excess.key()));
+    if let Some(excess) = new.next() {
+        return Err(Unstartable::WholePod(excess));
+    }
+    if resources::check_of_pod(&before.resources(author)).is_ok() {
+        resources::check_of_pod(&after.resources(merged))?;
+    }
+    Ok(())
 }
 
-/// Checks the containers' limits and requests. Those that exceed the pod's in the pod `author`, too, are left to the API server.
-pub(super) fn check(author: &Value, merged: &Value) -> Result<(), Unstartable> {
-    let before = excesses(author);
-    let is_new = |excess: &Excess| !before.iter().any(|own| own.is_same(excess));
-    excesses(merged).into_iter().find(is_new).map_or(Ok(()), |excess| Err(Unstartable::WholePod(excess)))
+/// The resources of the whole pod.
+fn of_pod(pod: &Value) -> &Value {
+    pod::spec(pod).get("resources").unwrap_or(&Value::Null)
 }
 
-/// Returns the pod as an API server with `PodLevelResources` passes it to its webhooks (`defaultPodRequests`): where the whole pod has
-/// limits, it also requests what its containers request together.
+/// Returns the pod as an API server with `PodLevelResources` passes it to its webhooks.
 #[must_use]
-pub fn with_derived_requests(pod: &Value) -> Value {
+pub fn with_derived_resources(pod: &Value) -> Value {
     let mut derived = pod.clone();
-    let of_pod = |which| pod::map(pod::spec(pod).get("resources").unwrap_or(&Value::Null), which);
-    if of_pod("limits").is_empty() {
-        return derived;
-    }
-    // Requests of other resources are not more than the limits, which they equal.
-    for resource in ["cpu", "memory"].into_iter().filter(|resource| !of_pod("requests").contains_key(*resource)) {
-        if let Some(sum) = requested(pod, resource).filter(|sum| *sum > 0) {
-            derived["spec"]["resources"]["requests"][resource] = text_of(sum).into();
-        }
+    if !of_pod(pod).is_null() {
+        pod::object(pod::spec_mut(&mut derived)).insert("resources".to_owned(), Derived::of(pod).resources(pod));
     }
     derived
 }
 
-/// Returns the quantity of a number in units of 10^-9.
-fn text_of(nanos: u128) -> String {
-    match nanos {
-        _ if nanos.is_multiple_of(1_000_000_000) => (nanos / 1_000_000_000).to_string(),
-        _ if nanos.is_multiple_of(1_000_000) => format!("{}m", nanos / 1_000_000),
-        _ => format!("{nanos}n"),
+/// The resources of the whole pod with those that the API server adds.
+struct Derived {
+    limits: Map<String, Value>,
+    requests: Map<String, Value>,
+}
+
+impl Derived {
+    /// Derives limits of huge pages from those of the containers (`defaultHugePagePodLimits`), and the requests of a pod with limits from
+    /// those of the containers, or else from the limits (`defaultPodRequests`).
+    fn of(pod: &Value) -> Self {
+        let [mut limits, mut requests] = ["limits", "requests"].map(|list| pod::map(of_pod(pod), list).clone());
+        if !limits.is_empty() || !requests.is_empty() {
+            for (resource, sum) in sums(pod, limits_of, quantity::nanos) {
+                if is_of_pages(resource) && !requests.contains_key(resource) {
+                    limits.entry(resource).or_insert_with(|| text_of(resource, sum).into());
+                }
+            }
+        }
+        if !limits.is_empty() {
+            for (resource, sum) in sums(pod, requests_of, quantity::nanos) {
+                if DERIVED.contains(&resource) {
+                    requests.entry(resource).or_insert_with(|| text_of(resource, sum).into());
+                }
+            }
+            for (resource, limit) in
+                limits.iter().filter(|(name, _)| DERIVED.contains(&name.as_str()) || is_of_pages(name))
+            {
+                requests.entry(resource).or_insert_with(|| limit.clone());
+            }
+        }
+        Self { limits, requests }
+    }
+
+    /// Returns `spec.resources` of the pod with these.
+    fn resources(&self, pod: &Value) -> Value {
+        let mut resources = of_pod(pod).clone();
+        for (list, amounts) in [("limits", &self.limits), ("requests", &self.requests)] {
+            if !amounts.is_empty() {
+                pod::object(&mut resources).insert(list.to_owned(), amounts.clone().into());
+            }
+        }
+        resources
     }
 }
 
-fn excesses(pod: &Value) -> Vec<Excess> {
-    let of_pod = |which| pod::map(pod::spec(pod).get("resources").unwrap_or(&Value::Null), which);
-    let mut found = limits(pod, of_pod("limits"));
-    // The API server requests what the containers do where only a limit is set, and a limit is not below the request.
-    let only_limited = of_pod("limits").iter().filter(|(resource, _)| !of_pod("requests").contains_key(*resource));
-    let amounts = of_pod("requests").iter().chain(only_limited);
-    found.extend(amounts.filter_map(|(resource, amount)| request(pod, resource, amount)));
+fn is_of_pages(resource: &str) -> bool {
+    resource.starts_with(HUGE_PAGES)
+}
+
+/// Returns an amount of this many units of 10^-9 as the API server writes it.
+fn text_of(resource: &str, nanos: u128) -> String {
+    let kibi = 1024 * 1_000_000_000;
+    let text = match resource {
+        "cpu" => format!("{nanos}n"),
+        _ if nanos.is_multiple_of(kibi) => format!("{}Ki", nanos / kibi),
+        _ => format!("{nanos}n"),
+    };
+    quantity::canonical(&text).unwrap_or(text)
+}
+
+/// Returns what exceeds the resources of the whole pod. `own`: what the author's containers request, in units of 10^-9.
+fn excesses(own: &Sums<'_>, pod: &Value, derived: &Derived) -> Vec<Excess> {
+    let mut found = excesses_of_limits(pod, &derived.limits);
+    let requested = sums(pod, requests_of, quantity::milli);
+    let mut lists = [INIT_CONTAINERS, CONTAINERS].into_iter();
+    let sidecar = lists.find_map(|which| pod::find(pod::containers(pod, which), PROXY));
+    let of_request = |resource: &String| {
+        let resource = resource.as_str();
+        let annotation = sidecar.and_then(|sidecar| request_annotation(sidecar, resource));
+        let sums = (*requested.get(resource)?, own.get(resource).copied());
+        excess_of_requests((pod, derived), resource, sums, annotation)
+    };
+    found.extend(derived.requests.keys().filter_map(of_request));
     found
 }
 
 /// Returns the containers' limits above that of the pod. Those of init containers may be.
-fn limits(pod: &Value, of_pod: &Map<String, Value>) -> Vec<Excess> {
+fn excesses_of_limits(pod: &Value, of_pod: &Map<String, Value>) -> Vec<Excess> {
     let all = pod::containers(pod, CONTAINERS).iter();
-    let all = all.flat_map(|item| of_container(item, "limits").iter().map(move |(name, limit)| (item, name, limit)));
+    let all = all.flat_map(|item| limits_of(item).map(move |(name, limit)| (item, name, limit)));
     all.filter_map(|(item, resource, limit)| {
         let (limit, of_pod) = (quantity::text(limit), quantity::text(of_pod.get(resource)?));
-        let (container, resource) = (pod::name(item).to_owned(), resource.clone());
-        let exceeds = quantity::compare(&limit, &of_pod).is_some_and(Ordering::is_gt);
-        exceeds.then_some(Excess::Limit { container, resource, limit, of_pod })
+        let (container, resource) = (pod::name(item).to_owned(), resource.to_owned());
+        let annotation = limit_annotation(&resource).filter(|_| container == PROXY);
+        let exceeds = quantity::milli(&limit)? > quantity::milli(&of_pod)?;
+        exceeds.then_some(Excess::Limit { container, resource, limit, of_pod, annotation })
     })
     .collect()
 }
 
-fn request(pod: &Value, resource: &str, of_pod: &Value) -> Option<Excess> {
-    let of_pod = quantity::text(of_pod);
-    let exceeds = requested(pod, resource)? > quantity::nanos(&of_pod)?;
-    exceeds.then(|| Excess::Request { resource: resource.to_owned(), of_pod })
+/// Returns the excess of the containers' requests of a resource. `sums`: those of the pod's containers, in units of 10^-3, and of the
+/// author's, in units of 10^-9.
+fn excess_of_requests(
+    (pod, derived): (&Value, &Derived),
+    resource: &str,
+    (sum, own): (u128, Option<u128>),
+    annotation: Option<&'static str>,
+) -> Option<Excess> {
+    let amount = |amounts: &Map<String, Value>| amounts.get(resource).map(quantity::text);
+    let exceeds = |of_pod: &String| quantity::milli(of_pod).is_some_and(|of_pod| sum > of_pod);
+    let has_limits = !pod::map(of_pod(pod), "limits").is_empty();
+    let (bound, of_pod) = match amount(pod::map(of_pod(pod), "requests")) {
+        Some(of_pod) if has_limits && own.map(quantity::milli_of) == quantity::milli(&of_pod) => {
+            (Bound::Derived, of_pod)
+        }
+        Some(of_pod) => (Bound::Request, of_pod),
+        // The API server adds up the requests before it rounds each of them.
+        None => match amount(&derived.limits).filter(exceeds) {
+            Some(of_pod) => (Bound::Limit, of_pod),
+            None => (Bound::Derived, amount(&derived.requests)?),
+        },
+    };
+    if !exceeds(&of_pod) {
+        return None;
+    }
+    let sum = text_of(resource, sum.checked_mul(1_000_000)?);
+    Some(Excess::Request { resource: resource.to_owned(), sum, of_pod, bound, annotation })
 }
 
-/// Returns what the containers of a pod request together, in units of 10^-9, as the scheduler adds it up: all that run at a time. Returns
-/// `None` if a quantity is invalid.
-fn requested(pod: &Value, resource: &str) -> Option<u128> {
-    let of = |item: &Value| {
-        let of = |which| of_container(item, which).get(resource);
-        // The API server requests the limit of a container that requests nothing.
-        of("requests").or_else(|| of("limits")).map_or(Some(0), |amount| quantity::nanos(&quantity::text(amount)))
-    };
-    let (mut lasting, mut most_of_init) = (0_u128, 0);
-    for item in pod::containers(pod, INIT_CONTAINERS) {
-        let at_its_time = lasting.checked_add(of(item)?)?;
-        most_of_init = at_its_time.max(most_of_init);
-        if pod::text(item, "restartPolicy") == "Always" {
-            lasting = at_its_time;
+/// Sums of amounts by their resource.
+type Sums<'a> = HashMap<&'a str, u128>;
+
+/// Adds up the amounts of the containers that run at a time (`AggregateContainerRequests`), each in the unit of `number`. Omits a resource
+/// of which an amount is no quantity. One pass: a pod chooses the number of its containers and of their resources.
+fn sums<'a, I: Iterator<Item = (&'a str, &'a Value)>>(
+    pod: &'a Value,
+    amounts: fn(&'a Value) -> I,
+    number: fn(&str) -> Option<u128>,
+) -> Sums<'a> {
+    // What lasts, and the most while an init container runs; `None` if an amount is no quantity.
+    let mut sums = HashMap::<&str, Option<(u128, u128)>>::new();
+    for which in [INIT_CONTAINERS, CONTAINERS] {
+        for item in pod::containers(pod, which) {
+            let lasts = which == CONTAINERS || pod::text(item, "restartPolicy") == "Always";
+            for (resource, amount) in amounts(item) {
+                let sum = sums.entry(resource).or_insert(Some((0, 0)));
+                *sum = sum.zip(number(&quantity::text(amount))).and_then(|((lasting, most), amount)| {
+                    let at_its_time = lasting.checked_add(amount)?;
+                    Some((if lasts { at_its_time } else { lasting }, most.max(at_its_time)))
+                });
+            }
         }
     }
-    for item in pod::containers(pod, CONTAINERS) {
-        lasting = lasting.checked_add(of(item)?)?;
-    }
-    Some(lasting.max(most_of_init))
+    sums.into_iter().filter_map(|(resource, sum)| Some((resource, sum?.1))).collect()
+}
+
+/// The requests of a container. The API server requests the limit of a container that requests nothing.
+fn requests_of(item: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let requests = of_container(item, "requests");
+    let only_limited = limits_of(item).filter(|(resource, _)| !requests.contains_key(*resource));
+    requests.iter().map(|(resource, amount)| (resource.as_str(), amount)).chain(only_limited)
+}
+
+fn limits_of(item: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    of_container(item, "limits").iter().map(|(resource, amount)| (resource.as_str(), amount))
 }
 
 fn of_container<'a>(item: &'a Value, which: &str) -> &'a Map<String, Value> {
     pod::map(item.get("resources").unwrap_or(&Value::Null), which)
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// A pod with resources of its own and these lists of containers.
-    fn pod(resources: &Value, inits: &[&Value], containers: &[&Value]) -> Value {
-        json!({"spec": {"resources": resources, "initContainers": inits, "containers": containers}})
-    }
-
-    /// Returns the text of the refusal; empty if there is none.
-    fn refused(author: &Value, merged: &Value) -> String {
-        check(author, merged).map_or_else(|error| error.to_string(), |()| String::new())
-    }
-
-    #[test]
-    fn a_limit_above_that_of_the_whole_pod_is_refused() {
-        let proxy = json!({"name": "istio-proxy", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}});
-        let logger = json!({"name": "logger", "resources": {"limits": {"memory": "2Gi"}}});
-        let app = json!({"name": "app", "resources": {"limits": {"cpu": "7"}}});
-        let small = json!({"limits": {"cpu": "1500m", "memory": "1024Mi"}});
-        let author = pod(&small, &[], &[&app]);
-        assert_eq!(refused(&author, &author), "", "the author's own limit is left to the API server");
-        assert_eq!(
-            refused(&author, &pod(&small, &[], &[&app, &proxy])),
-            "container istio-proxy has a limit of 2 cpu, more than the 1500m of the whole pod (spec.resources): raise that of the pod, or lower \
-             the sidecar's with sidecar.istio.io/proxyCPULimit"
-        );
-        let of_logger = refused(&author, &pod(&small, &[], &[&app, &logger]));
-        assert!(of_logger.ends_with("(spec.resources): raise that of the pod"), "{of_logger}");
-        let own_proxy = pod(&small, &[], &[&app, &proxy]);
-        assert_eq!(refused(&own_proxy, &own_proxy), "", "the author's own sidecar");
-        let large = json!({"limits": {"cpu": 9}});
-        assert_eq!(refused(&pod(&large, &[], &[&app]), &pod(&large, &[], &[&app, &proxy])), "");
-        let mut native = proxy.clone();
-        native["restartPolicy"] = "Always".into();
-        native["resources"]["requests"] = json!({"cpu": "10m", "memory": "64Mi"});
-        assert_eq!(refused(&author, &pod(&small, &[&native], &[&app])), "", "of init containers only requests count");
-        let unlimited = pod(&Value::Null, &[], &[&app]);
-        assert_ne!(refused(&unlimited, &author), "", "a template sets the resources of the pod");
-    }
-
-    #[test]
-    fn requests_that_exceed_the_pods_with_the_injected_ones_are_refused() {
-        let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
-        let of = |name: &str, resources: Value| json!({"name": name, "resources": resources});
-        let (app, beside) = (of("app", requests("300m")), of("istio-proxy", requests("100m")));
-        let (logger, heavy) = (of("logger", requests("100m")), of("heavy", requests("1")));
-        let only_limit = of("istio-proxy", json!({"limits": {"cpu": "100m"}}));
-        let mut native = beside.clone();
-        native["restartPolicy"] = "Always".into();
-        let is_refused = |of_pod: &str, author: [&[&Value]; 2], merged: [&[&Value]; 2]| {
-            let [author, merged] = [author, merged].map(|[inits, all]| pod(&requests(of_pod), inits, all));
-            check(&author, &merged).is_err()
-        };
-        let alone: [&[&Value]; 2] = [&[], &[&app]];
-        assert!(is_refused("399m", alone, [&[], &[&app, &beside]]));
-        assert!(!is_refused("400m", alone, [&[], &[&app, &beside]]));
-        assert!(is_refused("499m", alone, [&[], &[&app, &beside, &logger]]), "whatever the container's name is");
-        assert!(is_refused("399m", alone, [&[&native], &[&app]]));
-        assert!(is_refused("399m", alone, [&[], &[&app, &only_limit]]));
-        assert!(!is_refused("200m", alone, [&[], &[&app, &beside]]), "the pod's own request is too small");
-        assert!(
-            !is_refused("1", [&[&heavy], &[&app]], [&[&heavy, &native], &[&app]]),
-            "an init container that ends before"
-        );
-        assert!(
-            is_refused("1", [&[&heavy], &[&app]], [&[&native, &heavy], &[&app]]),
-            "one that runs beside the sidecar"
-        );
-        let limited = json!({"limits": {"cpu": "350m"}});
-        let text = refused(&pod(&limited, &[], &[&app]), &pod(&limited, &[], &[&app, &beside]));
-        let named = "the containers request more cpu with the injected ones than the 350m of the whole pod";
-        assert!(text.starts_with(named) && text.ends_with("sidecar.istio.io/proxyCPU"), "{text}");
-    }
-
-    #[test]
-    fn the_requests_of_a_pod_with_limits_are_those_of_its_containers() {
-        let app = json!({"name": "app", "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "64Mi"}}});
-        let beside = json!({"name": "istio-proxy", "resources": {"requests": {"cpu": "100m"}}});
-        let derived =
-            |resources: Value| with_derived_requests(&pod(&resources, &[], &[&app]))["spec"]["resources"].clone();
-        let limits = json!({"cpu": "4", "memory": "4Gi"});
-        assert_eq!(
-            derived(json!({"limits": limits})),
-            json!({"limits": limits, "requests": {"cpu": "250m", "memory": "67108864"}})
-        );
-        assert_eq!(derived(json!({"limits": limits, "requests": {"cpu": "1"}}))["requests"]["cpu"], "1");
-        assert_eq!(derived(json!({"requests": {"cpu": "1"}})), json!({"requests": {"cpu": "1"}}), "no limits");
-        assert_eq!(derived(Value::Null), Value::Null);
-        let limited = pod(&json!({"limits": limits}), &[], &[&app]);
-        assert_eq!(refused(&limited, &pod(&json!({"limits": limits}), &[], &[&app, &beside])), "");
-        let author = with_derived_requests(&limited);
-        let merged = pod(&author["spec"]["resources"], &[], &[&app, &beside]);
-        assert_ne!(refused(&author, &merged), "", "the webhook sees the derived requests");
+fn limit_annotation(resource: &str) -> Option<&'static str> {
+    match resource {
+        "cpu" => Some(annotation::PROXY_CPU_LIMIT),
+        "memory" => Some(annotation::PROXY_MEMORY_LIMIT),
+        _ => None,
     }
 }
+
+/// Returns the annotation for the amount that the sidecar requests; `None` if it requests nothing of the resource.
+fn request_annotation(sidecar: &Value, resource: &str) -> Option<&'static str> {
+    if !of_container(sidecar, "requests").contains_key(resource) {
+        return limit_annotation(resource).filter(|_| of_container(sidecar, "limits").contains_key(resource));
+    }
+    match resource {
+        "cpu" => Some(annotation::PROXY_CPU),
+        "memory" => Some(annotation::PROXY_MEMORY),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use contract::diagnostics::{Documented, LogScope};
 use serve::log::AGENT_SCOPE;
 
-use crate::{install, repair};
+use crate::{in_place, install};
 
 pub use flags::Flags;
 pub use program::{Check, Command, Output, Program, Uninstall};
@@ -53,6 +53,9 @@ pub enum Error {
     /// A flag of repair is invalid.
     #[error(transparent)]
     Repair(#[from] repair::SettingsError),
+    /// A flag of repair in place is invalid.
+    #[error(transparent)]
+    InPlace(#[from] in_place::FlagError),
     /// The node's name, by which pods are selected, is missing.
     #[error("the name of the node is not set, and the agent selects pods by it: set NODE_NAME from spec.nodeName")]
     NoNode,
@@ -74,6 +77,7 @@ impl Documented for Error {
         match self {
             Self::Install(error) => Some(error.page()),
             Self::Repair(error) => Some(error.page()),
+            Self::InPlace(error) => Some(error.page()),
             _ => None,
         }
     }

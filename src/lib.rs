@@ -13,15 +13,13 @@
 
 pub mod ambient;
 
-pub mod pods;
-
 pub mod runtime_config;
 
 pub mod install;
 
 pub mod agent;
 
-pub mod repair;
+pub mod in_place;
 
 pub mod check;
 

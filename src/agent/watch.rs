@@ -19,7 +19,7 @@ use serve::shutdown::Shutdown;
 
 use super::cache::{Cache, Change, Store};
 use super::metrics::Metrics;
-use crate::pods::{PartialPod, PodEvent, PodParts, Subscriber, Watched};
+use serve::pods::{PartialPod, PodEvent, PodParts, Subscriber, Watched};
 
 /// Watches the pods of this node, applies each event to the cache and passes it to `subscriber`, until shutdown is
 /// requested.

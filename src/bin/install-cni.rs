@@ -11,14 +11,15 @@ use clap::{CommandFactory as _, Parser as _};
 use contract::diagnostics::terminal::Style;
 use contract::diagnostics::{Documented, LogScope};
 use istio_cni::daemon::{self, Check, Command, Output, Program, Uninstall};
-use istio_cni::{agent, check, install, repair};
+use istio_cni::{agent, check, in_place, install};
 use serve::log::{self, Log};
 
 /// The scopes of the program's modules.
-const LOG_SCOPES: [LogScope; 6] = [
+const LOG_SCOPES: [LogScope; 7] = [
     LogScope::new(module_path!(), "default"),
     agent::LOG_SCOPE,
     daemon::LOG_SCOPE,
+    in_place::LOG_SCOPE,
     install::LOG_SCOPE,
     repair::LOG_SCOPE,
     serve::LOG_SCOPE,

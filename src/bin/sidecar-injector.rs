@@ -8,10 +8,10 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Parser as _;
 use contract::diagnostics::LogScope;
+use istio_cni::webhook;
 use istio_cni::webhook::{
     ClusterState, Flags, Native, Program, Route, Settings, dapr, istio, run, watch_cluster_state,
 };
-use istio_cni::{repair, webhook};
 use prometheus_client::registry::Registry;
 use serve::health::Readiness;
 use serve::log::Log;

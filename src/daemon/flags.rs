@@ -3,7 +3,7 @@
 use std::num::ParseIntError;
 use std::path::PathBuf;
 
-use crate::{install, repair};
+use crate::{in_place, install};
 
 /// All flags of the daemon.
 #[derive(Debug, Clone, clap::Args)]
@@ -15,6 +15,8 @@ pub struct Flags {
     pub(super) install: install::Flags,
     #[command(flatten)]
     pub(super) repair: repair::Flags,
+    #[command(flatten)]
+    pub(super) in_place: in_place::Flags,
     #[command(flatten)]
     pub log: serve::log::Flags,
 }

@@ -17,7 +17,7 @@ use serve::page::{self, Latest};
 use tokio::sync::watch;
 
 use crate::agent::{Added, Cache, Problem, Verdicts};
-use crate::{install, repair};
+use crate::install;
 
 /// The path of the document on the monitoring port.
 pub const PATH: &str = page::DOCUMENT;

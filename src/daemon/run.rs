@@ -31,8 +31,8 @@ use super::sockets::AgentSockets;
 use super::status::{INSTALL, record_ready};
 use super::{Error, Settings, successor, uninstall};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
+use crate::install;
 use crate::install::{Identity, Installation, Issued, Located, Mounts, Relocation, Resolver, Scope, Sources, Status};
-use crate::{install, repair};
 use tasks::until;
 
 /// The [`Readiness`] part that is not ready until the node's pods have been listed.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Error, Flags};
-use crate::{install, repair};
+use crate::in_place::InPlace;
+use crate::install;
 
 /// The settings of the daemon.
 #[derive(Debug, Clone)]
@@ -32,7 +33,7 @@ pub struct Settings {
 impl Settings {
     /// Parses the flags; also returns warnings about flags without effect.
     pub fn parse(flags: Flags) -> Result<(Self, Vec<String>), Error> {
-        let Flags { own, install, mut repair, log } = flags;
+        let Flags { own, install, mut repair, in_place, log } = flags;
         let (install, mut warnings) = install.settings(log.plugin_level().as_str())?;
         if install.entry.pod_namespace.is_empty() {
             let warning = "POD_NAMESPACE is empty: set it from metadata.namespace; without it, the plugin does not let \
@@ -56,7 +57,10 @@ impl Settings {
         }
         let settings = Self {
             install: Arc::new(install),
-            repair: repair::Settings::parse(&repair)?,
+            repair: repair::Settings {
+                reprogram: Some(Arc::new(InPlace::parse(&in_place)?)),
+                ..repair::Settings::parse(&repair)?
+            },
             node,
             pod: if own.pod_name.is_empty() { own.hostname } else { own.pod_name },
             plugin_account: Some(own.plugin_service_account).filter(|name| !name.is_empty()),

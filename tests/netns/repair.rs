@@ -2,11 +2,13 @@
 //! validation passes afterwards.
 
 use std::future::Future;
+use std::sync::Arc;
 
-use istio_cni::repair::Settings;
+use istio_cni::in_place::InPlace;
 use libtest_mimic::Trial;
 use podnet::converge::{self, OnDifference, Options, View};
 use redirect::{Redirect, istio};
+use repair::Settings;
 use serde_json::{Value, json};
 
 use crate::find::{Node, netns};
@@ -44,7 +46,10 @@ fn pod(restarts: u32) -> Value {
 
 /// Returns settings in this mode, with which the controller searches the namespaces of `node`.
 fn on(node: &Node, mode: &str) -> Settings {
-    Settings { places: node.places(), ..settings(&format!("--repair-mode {mode}")) }
+    let rules =
+        Options { native_nftables: false, forced: None, on_difference: OnDifference::Reconcile, owned: &istio::OWNED };
+    let in_place = InPlace { places: node.places(), rules };
+    Settings { reprogram: Some(Arc::new(in_place)), ..settings(&format!("--repair-mode {mode}")) }
 }
 
 fn counted(result: &str, count: usize) -> String {

@@ -1,7 +1,7 @@
 //! Tests of the limits on actions: persistently broken pods, nodes that are not ready, and namespace shares.
 
-use istio_cni::pods::PodEvent;
 use serde_json::{Value, json};
+use serve::pods::PodEvent;
 
 use test_support::api::Api;
 use test_support::repair::{Controller, broken};

@@ -1,6 +1,6 @@
 //! Shared parts of the daemons: health, metrics, logs, listeners, the API server's client and shutdown.
 //!
-//! The daemons' modules and binaries call it. It has no code specific to pods, nodes or meshes.
+//! The daemons' modules and binaries call it. It has no code specific to nodes or meshes.
 
 mod body;
 pub mod cluster;
@@ -14,6 +14,7 @@ mod memory;
 mod message;
 pub mod metrics;
 pub mod page;
+pub mod pods;
 pub mod recent;
 pub mod resource;
 pub mod shutdown;

@@ -13,11 +13,11 @@ use super::super::status::{report_readiness, watch_node_ready};
 use super::super::unready::{self, Own};
 use super::super::{Settings, backend, daemon_set, ports, taint};
 use super::{AGENT, Daemon};
+use crate::agent;
 use crate::agent::token::{self, TokenHolder};
 use crate::install::settings::Entry;
 use crate::install::{self, Status};
-use crate::pods::Subscriber;
-use crate::{agent, repair};
+use serve::pods::Subscriber;
 
 impl Daemon {
     /// Starts the renewal of the token of the plugin's service account, if it has one.

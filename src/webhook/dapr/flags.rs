@@ -12,7 +12,6 @@ use dapr::{Era, Settings, SettingsError};
 use gocompat::duration;
 
 use super::watch::TrustFiles;
-use crate::repair;
 use crate::webhook::Selection;
 
 /// The mount path of the trust anchors in Dapr's chart.

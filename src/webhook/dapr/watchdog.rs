@@ -12,7 +12,7 @@ use serve::health::Readiness;
 use serve::shutdown::Shutdown;
 use tokio::time::sleep;
 
-use crate::repair::{self, Metrics, Settings};
+use repair::{Metrics, Settings};
 
 /// The interval between checks of the readiness.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);

@@ -1,10 +1,13 @@
 //! Runs a repair controller with the API server double, and creates pods that it repairs.
 
+use std::sync::Arc;
+
 use clap::Parser as _;
-use istio_cni::pods::Subscriber;
-use istio_cni::repair::{self, Flags, Metrics, Settings};
+use istio_cni::in_place::{self, InPlace};
 use prometheus_client::registry::Registry;
+use repair::{self, Flags, Metrics, Settings};
 use serde_json::{Value, json};
+use serve::pods::Subscriber;
 use serve::shutdown::{Shutdown, Trigger};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -16,12 +19,16 @@ use crate::api::Api;
 struct Program {
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    in_place: in_place::Flags,
 }
 
 /// Settings from a command line, for node n1.
 pub fn settings(line: &str) -> Settings {
     let line = format!("x --repair-node-name n1 {line}");
-    Settings::parse(&Program::parse_from(line.split_whitespace()).flags).unwrap()
+    let Program { flags, in_place } = Program::parse_from(line.split_whitespace());
+    let in_place = InPlace::parse(&in_place).unwrap();
+    Settings { reprogram: Some(Arc::new(in_place)), ..Settings::parse(&flags).unwrap() }
 }
 
 /// A running controller, stopped on drop.

@@ -2,10 +2,12 @@
 //! of one mode.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use istio_cni::repair::{Flags, Metrics, Settings, run};
+use istio_cni::in_place::{self, InPlace};
+use repair::{Flags, Metrics, Settings, run};
 use serve::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -16,6 +18,8 @@ use tracing_subscriber::EnvFilter;
 struct Program {
     #[command(flatten)]
     repair: Flags,
+    #[command(flatten)]
+    in_place: in_place::Flags,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -32,7 +36,8 @@ async fn main() -> ExitCode {
 }
 
 async fn start(program: Program) -> anyhow::Result<()> {
-    let settings = Settings::parse(&program.repair)?;
+    let in_place = InPlace::parse(&program.in_place)?;
+    let settings = Settings { reprogram: Some(Arc::new(in_place)), ..Settings::parse(&program.repair)? };
     let mut config = kube::Config::infer().await.context("no way to the API server")?;
     // The client does not retry requests, because the controller has its own back-off and budget.
     config.default_retry = false;

@@ -8,7 +8,7 @@ use podfacts::PodName;
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::pods::PartialPod;
+use serve::pods::PartialPod;
 
 /// The fields of a pod that detection reads.
 #[derive(Debug, Clone, Deserialize)]

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use podnet::converge;
-
 use super::broken::Broken;
 use super::decide::Decision;
 
@@ -27,7 +25,8 @@ pub(super) enum RepairOutcome {
     /// The rules are in place. Validation attempts up to the number `restarts` began before.
     Reprogrammed {
         restarts: u32,
-        done: converge::Outcome,
+        /// The change as logs name it.
+        change: &'static str,
     },
     /// The pod no longer exists or is no longer broken.
     Gone,

@@ -2,14 +2,11 @@
 
 mod model;
 
-use netfilter::Backend;
-use podnet::converge::Change;
-
 use super::*;
-use crate::repair::decide::tests::broken;
-use crate::repair::decide::{Action, Reason};
-use crate::repair::lineage::Lineage;
-use crate::repair::settings::tests::settings;
+use crate::decide::tests::broken;
+use crate::decide::{Action, Reason};
+use crate::lineage::Lineage;
+use crate::settings::tests::settings;
 
 fn second(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -255,15 +252,10 @@ fn a_failed_validation_after_reprogramming_causes_eviction() {
     tracker.insert(pod("a", "1"), second(0));
     let step = tracker.take(second(0)).unwrap();
     assert_eq!(step.decision, Decision::Act(Action::Reprogram));
-    let done = converge_outcome();
-    tracker.finish(&step, &RepairOutcome::Reprogrammed { restarts: 3, done }, second(0));
+    tracker.finish(&step, &RepairOutcome::Reprogrammed { restarts: 3, change: "added" }, second(0));
     assert_eq!(decisions(&mut tracker, second(0)), [Decision::Nothing(Reason::AwaitsValidation)]);
     tracker.insert(Broken { attempt: 4, ..pod("a", "2") }, second(9));
     assert_eq!(decisions(&mut tracker, second(9)), [Decision::Act(Action::Evict)]);
-}
-
-fn converge_outcome() -> podnet::converge::Outcome {
-    podnet::converge::Outcome { backend: Backend::IptablesNft, ipv6: false, change: Change::Added, warning: None }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::pod::Pod;
 use super::settings::Settings;
-use crate::pods::{PodEvent, Subscriber, Watched};
+use serve::pods::{PodEvent, Subscriber, Watched};
 
 /// The page size for lists of all nodes' pods.
 const PAGE_SIZE: u32 = 250;

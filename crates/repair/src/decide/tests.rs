@@ -3,13 +3,13 @@
 use podfacts::PodName;
 
 use super::*;
-use crate::repair::broken::Evidence;
-use crate::repair::settings::tests::settings;
+use crate::broken::Evidence;
+use crate::settings::tests::settings;
 
 const NOW: Duration = Duration::from_secs(1000);
 
 /// A pod with a controller on node n, whose validation failed at its fourth attempt and will be restarted.
-pub(in crate::repair) fn broken() -> Broken {
+pub(crate) fn broken() -> Broken {
     Broken {
         pod: PodName { namespace: "shop".into(), name: "web-0".into() },
         uid: "u1".into(),

@@ -65,22 +65,10 @@ pub struct Flags {
     /// Field selector of the watched pods, in addition to the node's name
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub repair_field_selectors: String,
-    /// The node's procfs
-    #[arg(long, env, default_value = "/host/proc")]
-    pub repair_proc: String,
-    /// Directories with the runtime's bind mounts of network namespaces, as mounted in this container
-    #[arg(long, env, default_value = "/host/var/run/netns,/host/run/netns,/host/var/run/docker/netns")]
-    pub repair_netns_dirs: String,
-    /// Use native nftables tables for in-place repair
-    #[arg(long, env = "NATIVE_NFTABLES", default_value = "false", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub repair_native_nftables: Given<bool>,
-    /// `legacy` or `nft` for in-place repair, instead of the backend that the pod's netns uses
-    #[arg(long, env = "FORCE_IPTABLES_BINARY", default_value = "", hide_default_value = true)]
-    pub repair_force_iptables_binary: String,
 }
 
 /// Parses a boolean like Go's `strconv.ParseBool`.
-fn switch(text: &str) -> Result<Given<bool>, &'static str> {
+pub fn switch(text: &str) -> Result<Given<bool>, &'static str> {
     if text.is_empty() {
         return Ok(Given(None));
     }
@@ -126,8 +114,6 @@ mod tests {
             "REPAIR_DRY_RUN",
             "REPAIR_BUDGET",
             "REPAIR_STANDALONE_PODS",
-            "NATIVE_NFTABLES",
-            "FORCE_IPTABLES_BINARY",
         ] {
             assert!(named.contains(&variable), "{variable} is not among {named:?}");
         }

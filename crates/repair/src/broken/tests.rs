@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::repair::settings::tests::settings;
+use crate::settings::tests::settings;
 
 /// An injected pod whose validation container has this status.
 fn pod(status: &Value) -> Value {

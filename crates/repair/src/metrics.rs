@@ -47,8 +47,7 @@ impl Default for Metrics {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     /// `evict`, `delete`, `label`, `repair`, `report`
     r#type: &'static str,
@@ -56,8 +55,7 @@ struct Labels {
     result: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Left {
     reason: &'static str,
 }
@@ -130,8 +128,7 @@ impl Metrics {
     }
 
     /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
-    #[cfg(test)]
-    pub(crate) fn create_series(&self) {
+    pub fn create_series(&self) {
         drop(self.repaired.get_or_create(&Default::default()));
         drop(self.left.get_or_create(&Default::default()));
     }

@@ -20,7 +20,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::repair::decide::tests::broken;
+    use crate::decide::tests::broken;
 
     #[test]
     fn has_source_pod_times_and_message() {

@@ -11,8 +11,8 @@ use super::calls::{Calls, Error};
 use super::decide::{Action, Decision, Reason};
 use super::event::event;
 use super::metrics::{ActionResult, Metrics};
-use super::netns;
 use super::pod::Pod;
+use super::reprogram::ReprogramError;
 use super::settings::{Settings, Symptom};
 use super::step::{RepairOutcome, Step};
 
@@ -108,12 +108,17 @@ impl Actor {
             Ok(broken) if broken.uid == known.uid && !broken.deleting => broken,
             _ => return RepairOutcome::Gone,
         };
-        let (restarts, settings) = (broken.restarts, self.settings.clone());
-        let work = tokio::task::spawn_blocking(move || netns::reprogram(&broken, &bytes, &settings));
+        let restarts = broken.restarts;
+        let Some(reprogram) = self.settings.reprogram.clone() else {
+            return RepairOutcome::Hopeless("this program does not repair pods in place".to_owned());
+        };
+        let work = tokio::task::spawn_blocking(move || reprogram.reprogram(&broken.pod, &broken.ips, &bytes));
         match work.await {
-            Ok(Ok(done)) => RepairOutcome::Reprogrammed { restarts, done },
-            Ok(Err(error)) if error.is_hopeless() => RepairOutcome::Hopeless(chain(&error)),
-            Ok(Err(error)) => RepairOutcome::Failed { error: chain(&error), wait: None },
+            Ok(Ok(change)) => RepairOutcome::Reprogrammed { restarts, change },
+            Ok(Err(ReprogramError::Hopeless(error))) => RepairOutcome::Hopeless(chain(error.as_ref())),
+            Ok(Err(ReprogramError::Failed(error))) => {
+                RepairOutcome::Failed { error: chain(error.as_ref()), wait: None }
+            }
             Err(error) => RepairOutcome::Failed { error: error.to_string(), wait: None },
         }
     }
@@ -129,7 +134,7 @@ impl Actor {
             | RepairOutcome::Reported => {
                 self.metrics.acted(pod, action.as_str(), ActionResult::Success);
                 let change = match outcome {
-                    RepairOutcome::Reprogrammed { done, .. } => Some(done.change.as_str()),
+                    RepairOutcome::Reprogrammed { change, .. } => Some(*change),
                     _ => None,
                 };
                 tracing::info!(%pod, action = action.as_str(), change, "acted on broken pod");

@@ -21,7 +21,7 @@ use super::settings::Settings;
 use super::source::{Skipped, Source, source, watch_pods};
 use super::step::{RepairOutcome, Step};
 use super::tracker::Tracker;
-use crate::pods::PodEvent;
+use serve::pods::PodEvent;
 
 /// The limit of concurrent actions, which also limits the load on a slow API server.
 const MAX_CONCURRENT: usize = 16;

@@ -1,15 +1,12 @@
 //! Settings of repair, parsed from flags and environment variables.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use contract::IptablesBinary;
 use contract::diagnostics::Documented;
-use podnet::converge::{OnDifference, Options};
-use podnet::netns::find::SearchPaths;
-use redirect::istio;
 
 use super::flags::{Flags, Given};
+use super::reprogram::Reprogram;
 use super::selector::{self, Selector};
 
 /// The reaction to broken pods.
@@ -96,10 +93,8 @@ pub struct Settings {
     pub label_selector: String,
     /// The field selector of repair's own watch, including the node name.
     pub field_selector: String,
-    /// The locations of the node's network namespaces.
-    pub places: SearchPaths,
-    /// Options for programming rules.
-    pub rules: Options,
+    /// Repairs pods in place, for the modes `repair` and `repair-or-evict`.
+    pub reprogram: Option<Arc<dyn Reprogram>>,
 }
 
 impl Settings {
@@ -141,8 +136,6 @@ pub enum Error {
     NoBudget,
     #[error("--repair-label-selectors, --repair-field-selectors: {0}")]
     Selector(selector::Error),
-    #[error("FORCE_IPTABLES_BINARY {0}: allowed are legacy and nft")]
-    Forced(String),
 }
 
 impl Documented for Error {
@@ -150,7 +143,7 @@ impl Documented for Error {
 }
 
 impl Settings {
-    /// Validates the flags.
+    /// Validates the flags. The program sets [`reprogram`](Self::reprogram).
     pub fn parse(flags: &Flags) -> Result<Self, Error> {
         let settings = Self {
             enabled: flags.repair_enabled.0.unwrap_or(true),
@@ -171,16 +164,7 @@ impl Settings {
                 .map_err(Error::Selector)?,
             label_selector: flags.repair_label_selectors.clone(),
             field_selector: field_selector(&flags.repair_field_selectors, &flags.repair_node_name),
-            places: SearchPaths {
-                dirs: flags.repair_netns_dirs.split(',').filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
-                proc: PathBuf::from(&flags.repair_proc),
-            },
-            rules: Options {
-                native_nftables: is_set(flags.repair_native_nftables),
-                forced: forced(&flags.repair_force_iptables_binary)?,
-                on_difference: OnDifference::Reconcile,
-                owned: &istio::OWNED,
-            },
+            reprogram: None,
         };
         settings.validate()
     }
@@ -201,13 +185,7 @@ impl Settings {
             selector: Selector::default(),
             label_selector: format!("!{},!{}", contract::dapr::INJECTED, contract::dapr::WATCHED),
             field_selector: String::new(),
-            places: SearchPaths { dirs: Vec::new(), proc: PathBuf::new() },
-            rules: Options {
-                native_nftables: false,
-                forced: None,
-                on_difference: OnDifference::Reconcile,
-                owned: &istio::OWNED,
-            },
+            reprogram: None,
         }
     }
 
@@ -252,13 +230,6 @@ fn field_selector(given: &str, node: &str) -> String {
     terms.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
-fn forced(text: &str) -> Result<Option<IptablesBinary>, Error> {
-    match text {
-        "" => Ok(None),
-        text => IptablesBinary::named(text).map(Some).ok_or_else(|| Error::Forced(text.to_owned())),
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use clap::Parser;
@@ -272,7 +243,7 @@ pub(super) mod tests {
     }
 
     /// Settings from a command line.
-    pub(in crate::repair) fn settings(line: &str) -> Result<Settings, Error> {
+    pub(crate) fn settings(line: &str) -> Result<Settings, Error> {
         Settings::parse(&Program::parse_from(format!("x {line}").split_whitespace()).flags)
     }
 
@@ -300,7 +271,6 @@ pub(super) mod tests {
             ("--repair-repair-pods", Error::NoNode(Mode::Repair)),
             ("--repair-label-pods --repair-broken-pod-label-key=", Error::NoLabelKey),
             ("--repair-budget 0", Error::NoBudget),
-            ("--repair-force-iptables-binary xtables", Error::Forced("xtables".into())),
             ("--repair-field-selectors a=b", Error::Selector(selector::Error::Field("a=b".into()))),
         ] {
             assert_eq!(settings(line).unwrap_err(), error, "{line}");

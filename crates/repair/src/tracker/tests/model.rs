@@ -277,7 +277,7 @@ impl Process {
                 RepairOutcome::Labelled
             }
             Decision::Act(Action::Reprogram) => {
-                RepairOutcome::Reprogrammed { restarts: step.broken.restarts, done: converge_outcome() }
+                RepairOutcome::Reprogrammed { restarts: step.broken.restarts, change: "added" }
             }
             other => panic!("{other:?} is not an action"),
         }

@@ -1,0 +1,27 @@
+//! The in-place repair of a pod, which a program supplies: this crate touches no netns.
+
+use std::fmt::Debug;
+use std::net::IpAddr;
+
+use podfacts::PodName;
+
+/// Programs the rules in a pod's netns.
+pub trait Reprogram: Debug + Send + Sync {
+    /// Programs the rules as the plugin's ADD would, and returns the change as logs name it. `ips` are the pod's addresses, `pod` is
+    /// the API server's JSON. Blocking; makes no API request.
+    ///
+    /// # Errors
+    /// The pod gets no rules, or its netns cannot be found, entered or programmed.
+    fn reprogram(&self, name: &PodName, ips: &[IpAddr], pod: &[u8]) -> Result<&'static str, ReprogramError>;
+}
+
+/// The rules of a pod's netns could not be programmed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReprogramError {
+    /// A retry fails as long as the pod does not change.
+    #[error(transparent)]
+    Hopeless(Box<dyn std::error::Error + Send + Sync>),
+    /// A retry may succeed.
+    #[error(transparent)]
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+}

@@ -90,7 +90,16 @@ impl LabelSelector {
 
     /// Whether the selector matches; `label` returns a label's value.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.is_met(label(&requirement.key)))
+        self.unmet(label).is_none()
+    }
+
+    /// Returns the label of the first condition that is not met.
+    pub fn unmet<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> Option<&str> {
+        self.requirements
+            .iter()
+            .map(|requirement| (requirement, label(&requirement.key)))
+            .find(|(requirement, value)| !requirement.is_met(*value))
+            .map(|(requirement, _)| &*requirement.key)
     }
 }
 
@@ -148,6 +157,8 @@ mod tests {
         assert!(!matches(&expression("NotIn", json!(["x"])), &json!({"a": "x"})));
         assert!(matches(&expression("Exists", json!([])), &json!({"a": ""})));
         assert!(matches(&expression("DoesNotExist", json!(null)), &json!({"b": ""})));
+        let both = parse(&json!({"matchLabels": {"a": "x", "b": "y"}})).unwrap();
+        assert_eq!(both.unmet(|key| Some(if key == "a" { "x" } else { "z" })), Some("b"));
         assert!(matches(&json!({"matchLabels": {"a": "x"}}), &json!({"a": "x", "b": "y"})));
         assert!(!matches(&json!({"matchLabels": {"a": "x", "b": ""}}), &json!({"a": "x"})));
     }

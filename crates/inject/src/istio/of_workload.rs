@@ -1,6 +1,8 @@
 //! What the API server requires of the pod in a workload (`spec.template`), beyond what it requires of a pod.
 
-use serde_json::Value;
+use podfacts::selector::LabelSelector;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
 
 use super::startable::{self, Unstartable};
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -49,12 +51,10 @@ fn deadline(pod: &Value, job: Option<&Value>) -> Option<Unstartable> {
 /// Returns the container of a rule of the Job's `podFailurePolicy` that the pod does not have.
 fn failures(pod: &Value, job: Option<&Value>) -> Option<Unstartable> {
     let names = |which| pod::containers(pod, which).iter().map(pod::name);
-    let has = |name: &Value| names(CONTAINERS).chain(names(INIT_CONTAINERS)).any(|own| *name == own);
+    let has = |name: &str| names(CONTAINERS).chain(names(INIT_CONTAINERS)).any(|own| name == own);
     let rules = pod::list(&job?["podFailurePolicy"], "rules").iter();
-    let mut named =
-        rules.filter_map(|rule| rule.get("onExitCodes")?.get("containerName")).filter(|name| !name.is_null());
-    let lost = named.find(|name| !has(name))?;
-    Some(Unstartable::Failures(lost.as_str().unwrap_or_default().to_owned()))
+    let mut named = rules.filter_map(|rule| rule.get("onExitCodes")?.get("containerName")?.as_str());
+    named.find(|name| !has(name)).map(|lost| Unstartable::Failures(lost.to_owned()))
 }
 
 /// Checks the resources of the whole pod as they are written: the API server derives none in a workload.
@@ -62,56 +62,20 @@ fn totals(pod: &Value, _: Option<&Value>) -> Option<Unstartable> {
     startable::check_resources_of_pod(pod::spec(pod).get("resources").unwrap_or(&Value::Null)).err()
 }
 
-/// Returns the label by which a selector no longer selects the pod.
+/// Returns the label by which a selector no longer selects the pod. An invalid selector is left to the API server.
 fn unselected(selector: &Value, author: &Value, injected: &Value) -> Option<Unstartable> {
-    let requirements = requirements(selector);
-    let is_met = |pod, requirement: &Requirement<'_>| requirement.is_met(pod::label(pod, requirement.key));
-    if !requirements.iter().all(|requirement| is_met(author, requirement)) {
+    let is_plain = ["matchLabels", "matchExpressions"].iter().all(|key| selector.get(key).is_none());
+    // That of a ReplicationController and of a DeploymentConfig is the labels.
+    let selector = if is_plain { json!({"matchLabels": selector}) } else { selector.clone() };
+    let selector = LabelSelector::deserialize(selector).ok()?;
+    if !selector.matches(|key| pod::label(author, key)) {
         return None;
     }
-    let key = requirements.iter().find(|requirement| !is_met(injected, requirement))?.key;
+    let key = selector.unmet(|key| pod::label(injected, key))?;
     Some(Unstartable::Unselected(match pod::label(injected, key) {
         Some(value) => format!("the label {key}: {value:?}"),
         None => format!("no label {key}"),
     }))
-}
-
-/// A condition of a selector on a label.
-struct Requirement<'a> {
-    key: &'a str,
-    operator: &'a str,
-    values: Vec<&'a str>,
-}
-
-impl Requirement<'_> {
-    /// Whether a label with this value, or an absent one, meets the condition (`labels.Requirement.Matches`). A condition with an operator
-    /// that Kubernetes does not have is left to the API server.
-    fn is_met(&self, value: Option<&str>) -> bool {
-        let is_listed = value.is_some_and(|value| self.values.contains(&value));
-        match self.operator {
-            "In" => is_listed,
-            "NotIn" => !is_listed,
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            _ => true,
-        }
-    }
-}
-
-/// Returns the conditions of a selector. That of a ReplicationController and of a DeploymentConfig is the labels.
-fn requirements(selector: &Value) -> Vec<Requirement<'_>> {
-    let is_plain = ["matchLabels", "matchExpressions"].iter().all(|key| selector.get(key).is_none());
-    let labels = if is_plain { selector.as_object() } else { Some(pod::map(selector, "matchLabels")) };
-    let labels = labels
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some(Requirement { key, operator: "In", values: vec![value.as_str()?] }));
-    let expressions = pod::list(selector, "matchExpressions").iter().map(|expression| Requirement {
-        key: pod::text(expression, "key"),
-        operator: pod::text(expression, "operator"),
-        values: pod::list(expression, "values").iter().filter_map(Value::as_str).collect(),
-    });
-    labels.chain(expressions).collect()
 }
 
 fn field(field: &str, value: &Value, allowed: &'static str) -> Unstartable {
@@ -120,8 +84,6 @@ fn field(field: &str, value: &Value, allowed: &'static str) -> Unstartable {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     /// Returns the text of the refusal of a change; empty if there is none.

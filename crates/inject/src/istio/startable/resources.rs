@@ -30,7 +30,7 @@ pub(super) fn check(place: &str, container: &Value) -> Result<(), Unstartable> {
 pub(in crate::istio) fn check_of_pod(resources: &Value) -> Result<(), Unstartable> {
     let claims = resources.get("claims").unwrap_or(&Value::Null);
     fields::demand(POD, "resources.claims", claims, Value::is_null, "absent: only containers claim devices")?;
-    let is_name = |name: &str| is_key(name) && (matches!(name, "cpu" | "memory") || name.starts_with(HUGE_PAGES));
+    let is_name = |name: &str| is_key(name) && is_of_pod(name);
     check_amounts(POD, resources, (is_name, "cpu, memory or hugepages-SIZE for the whole pod"))
 }
 
@@ -41,7 +41,7 @@ fn check_amounts(place: &str, resources: &Value, names: Names) -> Result<(), Uns
         amounts.iter().try_for_each(|(resource, amount)| check_amount((place, list), names, resource, amount))?;
     }
     let has = |is: fn(&str) -> bool| [limits, requests].iter().any(|amounts| amounts.keys().any(|name| is(name)));
-    let is_alone = has(|name| name.starts_with(HUGE_PAGES)) && !has(|name| matches!(name, "cpu" | "memory"));
+    let is_alone = has(is_of_pages) && !has(is_cpu_or_memory);
     fields::require(place, "resources", Some(resources), |_| !is_alone, "with cpu or memory beside huge pages")?;
     requests.iter().try_for_each(|(resource, request)| check_request(place, resource, request, limits))
 }
@@ -118,9 +118,22 @@ fn check_request(place: &str, resource: &str, request: &Value, limits: &Map<Stri
     }
 }
 
+pub(super) fn is_cpu_or_memory(name: &str) -> bool {
+    matches!(name, "cpu" | "memory")
+}
+
+pub(super) fn is_of_pages(name: &str) -> bool {
+    name.starts_with(HUGE_PAGES)
+}
+
+/// Whether the whole pod may have the resource (`IsSupportedPodLevelResource`).
+pub(super) fn is_of_pod(name: &str) -> bool {
+    is_cpu_or_memory(name) || is_of_pages(name)
+}
+
 /// Whether a container may have a resource with this name.
 fn is_resource(name: &str) -> bool {
-    let is_standard = || STANDARD.contains(&name) || name.starts_with(HUGE_PAGES);
+    let is_standard = || STANDARD.contains(&name) || is_of_pages(name);
     is_key(name) && (name.contains('/') || is_standard()) && (is_native(name) || !name.starts_with("requests."))
 }
 
@@ -131,5 +144,5 @@ fn is_native(name: &str) -> bool {
 
 /// Whether containers share the resource, of which they may use more than they request.
 fn is_divisible(resource: &str) -> bool {
-    is_native(resource) && !resource.starts_with(HUGE_PAGES)
+    is_native(resource) && !is_of_pages(resource)
 }

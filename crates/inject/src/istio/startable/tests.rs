@@ -329,3 +329,15 @@ fn a_volume_that_a_claim_template_would_replace_is_refused() {
     let found = reason("istio-data").unwrap();
     assert!(found.starts_with("volume \"istio-data\" has several sources (emptyDir, a claim template)"), "{found}");
 }
+
+#[test]
+fn amounts_and_names_that_the_api_server_accepts_are_accepted() {
+    for resources in [
+        json!({"limits": {"cpu": "1500u", "hugepages-2Mi": "2097151500m"}}),
+        json!({"requests": {"cpu": "0.0011"}, "limits": {"cpu": "2m"}}),
+        json!({"limits": {"requests.kubernetes.io/x": 1}}),
+        json!({"limits": {"a.b/gpu": "999999u"}}),
+    ] {
+        assert_eq!(of_sidecar(&json!({"resources": resources})), None, "{resources}");
+    }
+}

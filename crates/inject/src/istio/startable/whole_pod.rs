@@ -9,12 +9,9 @@ use contract::container::PROXY;
 use gocompat::quantity;
 use serde_json::{Map, Value};
 
-use super::{Unstartable, resources};
+use super::Unstartable;
+use super::resources::{self, is_cpu_or_memory, is_of_pages, is_of_pod};
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
-
-/// The resources of which the API server derives the pod's requests from those of its containers.
-const DERIVED: [&str; 2] = ["cpu", "memory"];
-const HUGE_PAGES: &str = "hugepages-";
 
 /// Resources of containers that exceed those of the whole pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -132,13 +129,11 @@ impl Derived {
         }
         if !limits.is_empty() {
             for (resource, sum) in sums(pod, requests_of, quantity::nanos) {
-                if DERIVED.contains(&resource) {
+                if is_cpu_or_memory(resource) {
                     requests.entry(resource).or_insert_with(|| text_of(resource, sum).into());
                 }
             }
-            for (resource, limit) in
-                limits.iter().filter(|(name, _)| DERIVED.contains(&name.as_str()) || is_of_pages(name))
-            {
+            for (resource, limit) in limits.iter().filter(|(resource, _)| is_of_pod(resource)) {
                 requests.entry(resource).or_insert_with(|| limit.clone());
             }
         }
@@ -155,10 +150,6 @@ impl Derived {
         }
         resources
     }
-}
-
-fn is_of_pages(resource: &str) -> bool {
-    resource.starts_with(HUGE_PAGES)
 }
 
 /// Returns an amount of this many units of 10^-9 as the API server writes it.

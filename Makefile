@@ -58,6 +58,7 @@ endif
 export PROPTEST_RNG_SEED ?= 1
 export FUZZ_SEED ?= 1
 DAEMONS  := install-cni sidecar-injector istio-cnictl
+DAEMON_PACKAGES := --package istio-cni --package webhook --package cnictl
 # Kernels of Debian releases, one directory for each version.
 export KERNELS := $(TOOLS)/kernels
 # The file with a line for each test suite: its name, the minimum number of its tests, and further arguments.
@@ -175,7 +176,7 @@ bench: build programs tools
 # Programs for nodes are static, because the host may lack libraries.
 build: setup
 	$(PHASE) 'build the plugin' cargo build $(QUIET) --profile plugin --target $(MUSL) --package plugin --package iptables
-	$(PHASE) 'build the daemons' cargo build $(QUIET) --release --target $(MUSL) $(DAEMONS:%=--bin %)
+	$(PHASE) 'build the daemons' cargo build $(QUIET) --release --target $(MUSL) $(DAEMON_PACKAGES) $(DAEMONS:%=--bin %)
 
 IMAGE      ?= localhost/install-cni:0.1.0
 IMAGE_ARCH := $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(MACHINE)))

@@ -3,8 +3,8 @@
 #![expect(clippy::print_stdout, reason = "prints the explanation")]
 
 use clap::Parser as _;
+use cnictl::{self, Error, Program, Streams};
 use contract::diagnostics::terminal::Style;
-use istio_cni::cnictl::{self, Error, Program, Streams};
 
 const POD: &str = "
 kind: Pod

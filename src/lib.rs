@@ -9,7 +9,7 @@
 //! inject   AdmissionReview or YAML ─ policy ─▶ Decision ─ template ─▶ overlay ─ merge ─▶ pod ─ patch ─▶ response
 //! ```
 //!
-//! A module imports only modules above it in this list.
+//! Modules do not import each other in circles.
 
 pub mod ambient;
 
@@ -24,10 +24,6 @@ pub mod in_place;
 pub mod check;
 
 pub mod daemon;
-
-pub mod webhook;
-
-pub mod cnictl;
 
 #[cfg(test)]
 mod reference;

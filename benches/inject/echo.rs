@@ -11,11 +11,11 @@ use anyhow::Result;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
-use istio_cni::webhook::{Identity, Settings};
 use serve::http::{self, Request};
 use serve::listen;
 use serve::shutdown::Shutdown;
 use serve::tls::Tls;
+use webhook::{Identity, Settings};
 
 /// The environment variable that names the server's directory. The bench runs as the server if the variable is set.
 pub(crate) const DIRECTORY: &str = "BENCH_ECHO";

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapr::{Era, Settings};
-use istio_cni::webhook::dapr::{Mesh, route};
-use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, istio};
 use nix::time::{ClockId, clock_gettime};
 use test_support::hostile;
+use webhook::dapr::{Mesh, route};
+use webhook::{ClusterState, Native, Profile, Review, Texts, istio};
 
 /// The allocator of the shipped program.
 #[global_allocator]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use dapr::{Era, Settings};
-use istio_cni::webhook::dapr::{Mesh as DaprMesh, TrustFiles, route, watch_mesh};
-use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
+use webhook::dapr::{Mesh as DaprMesh, TrustFiles, route, watch_mesh};
+use webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 
 use crate::input::{Mesh, Reviews};
 use test_support::api::Api;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::webhook::{Issued, Lifetime};
 use rustls::ClientConfig;
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
+use webhook::{Issued, Lifetime};
 
 use crate::echo;
 use crate::input::Reviews;

@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use istio_cni::webhook::{Issued, Lifetime};
 use rustls::ClientConfig;
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
@@ -15,6 +14,7 @@ use test_support::api::{Api, kubeconfig};
 use test_support::client::{Connection, NAME, trusting};
 use test_support::daemon::free_ports;
 use test_support::program::under_test;
+use webhook::{Issued, Lifetime};
 
 /// A running injector, killed on drop.
 pub(crate) struct Injector {

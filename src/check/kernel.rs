@@ -12,7 +12,7 @@ use podnet::converge::{OnDifference, Options, View};
 use podnet::netns::{self, Netns};
 use redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirect, istio};
 
-use super::{Finding, page};
+use report::{Finding, page};
 
 /// A feature of the kernel that the rules of some kind of pod need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,8 +221,8 @@ fn trial(trial: &Trial) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Outcome;
     use super::*;
+    use report::Outcome;
 
     const FACTS: KernelFacts = KernelFacts {
         legacy_in_use: false,

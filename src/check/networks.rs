@@ -1,7 +1,7 @@
 //! Findings about settings of a container runtime that change which networks a pod gets. Pure.
 
-use super::{Finding, page};
 use crate::runtime_config::{Compared, Handler, Named};
+use report::{Finding, page};
 
 const SUBJECT: &str = "networks";
 
@@ -97,9 +97,9 @@ fn sandboxed(name: &str, program: &Named<String>, is_default: bool) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Outcome;
     use super::*;
     use crate::runtime_config::{Directories, Handlers, Networks};
+    use report::Outcome;
 
     fn named<T>(value: T) -> Option<Named<T>> {
         Some(Named { value, file: Some("/c.toml".into()) })

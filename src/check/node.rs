@@ -1,9 +1,11 @@
-//! Turns what `gather` read from a node ([`NodeFacts`]) into the checks' results ([`Report`]), without I/O.
+//! Turns what `gather` read from a node ([`NodeFacts`]) into the checks' results ([`Findings`]), without I/O.
 
 use std::path::PathBuf;
 
 use super::kernel::{self, Kernel};
-use super::{Finding, Report, networks, page};
+use report::{Finding, Findings, page};
+
+use super::networks;
 use crate::install::Unlocated;
 use crate::install::plan::{Obstacle, PodNetwork};
 use crate::install::settings::Given;
@@ -85,7 +87,7 @@ const MULTUS_REMEDY: &str = "let the agent add the plugin to this file (the defa
                              (cniConfFileName), or let pods name the plugin's network (provider: multus)";
 
 /// Returns the findings about a node.
-pub fn decide(facts: &NodeFacts) -> Report {
+pub fn decide(facts: &NodeFacts) -> Findings {
     let mut findings = kernel::decide(&facts.kernel);
     findings.push(runtime(facts));
     findings.extend(directories(&facts.directories));
@@ -96,7 +98,7 @@ pub fn decide(facts: &NodeFacts) -> Report {
     for finding in &mut findings {
         finding.text = facts.given.on_node(&finding.text).into_owned();
     }
-    Report(findings)
+    Findings(findings)
 }
 
 fn runtime(facts: &NodeFacts) -> Finding {

@@ -10,8 +10,8 @@ use podfacts::PodName;
 use tokio::time::{sleep, timeout};
 
 use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
-use super::scheduling::selects;
 use crate::agent::Cache;
+use serve::scheduling::selects;
 
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);

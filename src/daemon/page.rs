@@ -8,7 +8,7 @@ use serve::http::Response;
 use serve::log::Line;
 use serve::page::{self, Escaped, section, table, timed_row, to_seconds, utc};
 
-use super::report::{Pod, Report, Verdict};
+use report::node::{Pod, Report, Verdict};
 
 /// The maximum number of log lines on a page.
 const LINES: usize = 30;
@@ -114,8 +114,8 @@ fn lines(id: &str, title: &str, none: &str, lines: &[Line]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Counts, Heal, Heals, Repair, RepairAction};
     use super::*;
+    use report::node::{Counts, Heal, Heals, Repair, RepairAction};
 
     const HOSTILE: &str = "</td><script>alert(1)</script>\u{1b}[2J\" onload=\"x";
 

@@ -13,7 +13,9 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::page;
-use super::report::{Reporter, SUMMARY};
+use report::node::SUMMARY;
+
+use super::report::Reporter;
 
 /// The interval between two attempts to bind a port.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,5 +1,4 @@
-//! The report of a node's state and latest activity: the document of `/status.json`, and the state from which it is
-//! built.
+//! Builds the report of the node's state and latest activity, the document of `/status.json`.
 //!
 //! `page` renders it as HTML, `istio-cnictl status` requests it. Building a report changes nothing and queries no other program.
 
@@ -10,19 +9,14 @@ use contract::annotation;
 use jiff::{SignedDuration, Timestamp};
 use podfacts::Verdict as Decision;
 use podfacts::{PodFacts, PodName};
-use serde::{Deserialize, Serialize};
+use report::node::{Counts, Heal, Heals, Pod, Repair, RepairAction, Report, Verdict};
 use serve::health::Readiness;
-use serve::log::{Line, Log};
-use serve::page::{self, Latest};
+use serve::log::Log;
+use serve::page::Latest;
 use tokio::sync::watch;
 
 use crate::agent::{Added, Cache, Problem, Verdicts};
 use crate::install;
-
-/// The path of the document on the monitoring port.
-pub const PATH: &str = page::DOCUMENT;
-/// The query for a report without pods and lines.
-pub const SUMMARY: &str = "summary";
 
 /// The maximum number of pods in a report. A kubelet runs fewer.
 const MAX_PODS: usize = 1024;
@@ -31,164 +25,6 @@ const MAX_VALUE: usize = 200;
 /// The age above which a failed ADD is ignored and the pod's state is reported as unknown. The kubelet retries ADD
 /// within half of this time, so an older failure says nothing about the pod's present state.
 pub(super) const STALE_FAILURE: SignedDuration = SignedDuration::from_mins(10);
-
-/// The state of a node. Fields that the sender's version does not have are empty.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Report {
-    /// The node's name.
-    pub node: String,
-    /// The version of the agent.
-    pub version: String,
-    /// The time of the report in RFC 3339, which is the format of all times.
-    pub time: String,
-    /// The time at which the agent started.
-    pub started: String,
-    /// Whether this agent serves the node; another one does so during an upgrade.
-    pub active: bool,
-    /// The parts of the agent that are not ready, each with its reason.
-    pub not_ready: Vec<String>,
-    /// Problems of the installation that do not prevent readiness, such as directories that the runtime's configuration does not name.
-    pub warnings: Vec<String>,
-    /// The file that contains the chain entry.
-    pub chain: Option<String>,
-    /// The backend of the latest redirection.
-    pub backend: Option<String>,
-    pub counts: Counts,
-    /// The node's pods by name; empty in a summary.
-    pub pods: Vec<Pod>,
-    pub heals: Heals,
-    pub repair: Repair,
-    /// The latest errors of agent and plugin, the latest one first.
-    pub errors: Vec<Line>,
-    /// The latest log lines of the plugin, the latest one first; empty in a summary.
-    pub lines: Vec<Line>,
-}
-
-/// The numbers of pods by verdict.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Counts {
-    pub redirected: u64,
-    /// The number of skipped pods by reason.
-    pub skipped: BTreeMap<String, u64>,
-    pub failed: u64,
-    /// Pods whose rules differed from the intended ones at the latest CHECK.
-    pub drifted: u64,
-    /// Pods whose state the agent has not observed.
-    pub unknown: u64,
-}
-
-/// A pod of the node.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Pod {
-    /// `namespace/name`
-    pub name: String,
-    pub verdict: Verdict,
-    /// The reason for which the plugin skipped the pod or failed, or the change that ADD made to the rules of a
-    /// redirected pod.
-    pub reason: String,
-    /// The annotations and variables of the pod that determine its rules.
-    pub parameters: BTreeMap<String, String>,
-    /// The time of the latest ADD; `None` if the agent has not observed it. The verdict is then derived from the pod's
-    /// fields.
-    pub added: Option<String>,
-    /// The duration of the latest ADD.
-    pub seconds: Option<f64>,
-    pub backend: Option<String>,
-    /// The error of a failed ADD, or the differences that a CHECK found.
-    pub problem: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Verdict {
-    Redirected,
-    Skipped,
-    /// ADD failed, so the pod does not start.
-    Failed,
-    /// Redirected, but CHECK found differences.
-    Drifted,
-    /// No ADD was observed for a pod that the plugin would redirect, or the latest one failed long ago.
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-/// Corrections of the installation after the node was ready.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Heals {
-    /// The number of corrections since the agent's start.
-    pub total: u64,
-    /// The latest corrections, the latest one first.
-    pub latest: Vec<Heal>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Heal {
-    pub time: String,
-    pub reason: String,
-    pub change: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Repair {
-    /// The number of pods that are known to be broken now.
-    pub broken: u64,
-    /// The number of actions since the agent's start.
-    pub total: u64,
-    /// The latest actions, the latest one first.
-    pub latest: Vec<RepairAction>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RepairAction {
-    pub time: String,
-    pub pod: String,
-    pub action: String,
-    pub result: String,
-}
-
-impl Verdict {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Redirected => "redirected",
-            Self::Skipped => "skipped",
-            Self::Failed => "failed",
-            Self::Drifted => "drifted",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl Report {
-    /// The report without its pods and lines, for overviews of many nodes.
-    pub fn summary(mut self) -> Self {
-        self.pods.clear();
-        self.lines.clear();
-        self
-    }
-
-    /// The current problems of the node. Past errors are not among them.
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<String> = self.not_ready.iter().map(|part| format!("not ready: {part}")).collect();
-        for (number, what) in [
-            (self.counts.failed, "cannot be redirected and do not start"),
-            (self.counts.drifted, "are not redirected as intended"),
-            (self.repair.broken, "started without redirection and wait for repair"),
-        ] {
-            if number > 0 {
-                problems.push(format!("pods that {what}: {number}"));
-            }
-        }
-        problems
-    }
-}
 
 /// Builds reports from the state of the other modules, and reuses recent ones.
 pub(super) struct Reporter {

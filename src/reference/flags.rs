@@ -5,7 +5,7 @@ use contract::config_key;
 use redirect::iptables;
 
 use super::table::{code, head, sentence, table};
-use crate::{cnictl, daemon, webhook};
+use crate::daemon;
 
 /// The command lines of all programs.
 pub(super) fn commands() -> [Command; 4] {

@@ -5,7 +5,7 @@ use prometheus_client::registry::Registry;
 use serve::metrics::register_build;
 
 use super::table::{code, head, sentence, table};
-use crate::{agent, install, webhook};
+use crate::{agent, install};
 
 pub(super) fn page() -> String {
     let mut text = head("Metrics", "the daemons' registries");

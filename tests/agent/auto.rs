@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use istio_cni::daemon::report::Report;
+use report::node::Report;
 
 use test_support::api::Api;
 use test_support::daemon::{Daemon, LIST, Node, STANDBY, SUPERSEDED, cluster, until};

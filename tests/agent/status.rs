@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use istio_cni::daemon::report::{Report, Verdict};
+use report::node::{Report, Verdict};
 use serde_json::json;
 
 use test_support::api::Api;

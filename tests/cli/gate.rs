@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::layers::sources;
+use crate::files::sources;
 
 const CARGO: &str = r#"#!/bin/sh
 cd "${0%/*}"

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::layers::sources;
+use crate::files::sources;
 
 /// The definition of a scope.
 const DEFINITION: &str = "pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), ";
@@ -22,15 +22,28 @@ fn defined() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Returns the sources of libraries with their texts.
-fn texts() -> Vec<(PathBuf, String)> {
+/// Returns the sources of the node agent and of the crates.
+fn files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     sources(Path::new("src"), &mut files);
     for entry in fs::read_dir("crates").unwrap() {
         sources(&entry.unwrap().path().join("src"), &mut files);
     }
-    let of_libraries = files.into_iter().filter(|file| !file.iter().any(|part| part == "bin"));
-    of_libraries.map(|file| (file.clone(), fs::read_to_string(file).unwrap())).collect()
+    files
+}
+
+/// Returns the sources of libraries with their texts.
+fn texts() -> Vec<(PathBuf, String)> {
+    files()
+        .into_iter()
+        .filter(|file| !is_of_program(file))
+        .map(|file| (file.clone(), fs::read_to_string(file).unwrap()))
+        .collect()
+}
+
+/// Whether a file belongs to a program rather than to a library.
+fn is_of_program(file: &Path) -> bool {
+    file.ends_with("src/main.rs") || file.starts_with("src/bin")
 }
 
 #[test]
@@ -46,9 +59,8 @@ fn modules_that_log_define_a_scope() {
 
 #[test]
 fn programs_list_the_scopes_of_their_modules() {
-    let mut files = Vec::new();
-    sources(Path::new("src/bin"), &mut files);
-    let programs: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let programs = files().into_iter().filter(|file| is_of_program(file));
+    let programs: String = programs.map(|file| fs::read_to_string(file).unwrap()).collect();
     let names = defined().into_iter().map(|module| {
         let module = if module.ends_with("src") { module.parent().unwrap() } else { &module };
         module.file_name().unwrap().to_str().unwrap().to_owned()

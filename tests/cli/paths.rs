@@ -14,25 +14,6 @@ pub(super) struct Path {
     pub(super) line: usize,
 }
 
-impl Path {
-    /// Returns the path from the crate's root, or `None` if it starts in the module's own scope.
-    pub(super) fn absolute(&self) -> Option<Vec<String>> {
-        let mut base = match self.segments[0].as_str() {
-            "crate" => Vec::new(),
-            "self" | "super" => self.module.clone(),
-            _ => return None,
-        };
-        for segment in &self.segments {
-            match segment.as_str() {
-                "crate" | "self" => {}
-                "super" => drop(base.pop()),
-                name => base.push(name.to_owned()),
-            }
-        }
-        Some(base)
-    }
-}
-
 /// Returns the paths in `tokens`, a part of `module`.
 pub(super) fn paths(tokens: TokenStream, module: &[String]) -> Vec<Path> {
     let mut found = Vec::new();

@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use contract::{annotation, container};
-use istio_cni::webhook::{Issued, Lifetime};
 use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
+use webhook::{Issued, Lifetime};
 
 use crate::account::is_allowed;
 use crate::agent::{Agent, PATIENCE, kubectl};

@@ -1,8 +1,8 @@
 //! Runs `istio-cnictl` within the process.
 
 use clap::Parser;
+use cnictl::{self, Command, Error, Streams};
 use contract::diagnostics::terminal::Style;
-use istio_cni::cnictl::{self, Command, Error, Streams};
 use libtest_mimic::Failed;
 
 #[derive(Parser)]

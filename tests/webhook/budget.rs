@@ -1,7 +1,7 @@
 //! Tests of reviews that exceed their budget of work while the patch is written.
 
-use istio_cni::webhook::{ClusterState, Native, Route, Texts, istio};
 use serde_json::json;
+use webhook::{ClusterState, Native, Route, Texts, istio};
 
 use crate::stage::{Plan, Simple, review};
 use test_support::api::Api;

@@ -1,7 +1,7 @@
 //! Tests of the caBundle that the program writes to webhook configurations: writing, restoring, and the effect on
 //! readiness.
 
-use istio_cni::webhook::{Certificates, Selection};
+use webhook::{Certificates, Selection};
 
 use crate::stage::{
     Plan, Server, bundles, bundles_of, issue, mount, selection, webhook_configuration, webhook_configuration_of_dapr,
@@ -24,7 +24,7 @@ struct Stage {
     api: Api,
     server: Server,
     dir: tempfile::TempDir,
-    issued: istio_cni::webhook::Issued,
+    issued: webhook::Issued,
 }
 
 impl Stage {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use istio_cni::webhook::{CertificateStore, Certificates, Issued, Lifetime};
 use serde_json::Value;
+use webhook::{CertificateStore, Certificates, Issued, Lifetime};
 
 use crate::stage::{Plan, Server, Simple, bundles, issue, mount, review, webhook_configuration};
 use test_support::DEADLINE;
@@ -110,7 +110,7 @@ async fn invalid_files_do_not_change_the_certificate() {
 async fn without_a_certificate_it_is_not_ready_and_reports_the_missing_file() {
     let dir = tempfile::tempdir().unwrap();
     let missing = |name: &str| dir.path().join(name);
-    let files = istio_cni::webhook::CertificateFiles {
+    let files = webhook::CertificateFiles {
         certificate: missing("cert.pem"),
         key: missing("key.pem"),
         authorities: missing("root.pem"),

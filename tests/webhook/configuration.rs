@@ -1,8 +1,8 @@
 //! Tests of configurations in files and ConfigMaps that change during reviews. An invalid one has no effect.
 
-use istio_cni::webhook::{Certificates, ConfigFile, Source};
 use serde_json::json;
 use tempfile::TempDir;
+use webhook::{Certificates, ConfigFile, Source};
 
 use crate::stage::{Plan, Server, issue, mount, review, stamp_of};
 use test_support::api::Api;

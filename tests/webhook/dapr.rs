@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapr::{Component, Decision, Era, Facts, Request, Settings, Trust, User};
-use istio_cni::webhook::dapr::{Mesh, TrustFiles, route, watch_mesh, watchdog};
 use serde_json::{Value, json};
 use serve::health::Readiness;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
+use webhook::dapr::{Mesh, TrustFiles, route, watch_mesh, watchdog};
 
 use crate::hostile::assert_in_proportion;
 use crate::stage::{Plan, Simple};

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use istio_cni::webhook::{AdmissionOutcome, ClusterState, Native, Review, Route, Settings, Texts, istio};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use serde_json::json;
 use serve::http::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use webhook::{AdmissionOutcome, ClusterState, Native, Review, Route, Settings, Texts, istio};
 
 use crate::stage::{Plan, Simple, patient, review};
 use test_support::DEADLINE;

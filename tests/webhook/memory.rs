@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use istio_cni::webhook::Settings;
 use serde_json::Value;
 use serve::http::Limits;
 use tokio::task::JoinSet;
+use webhook::Settings;
 
 use crate::hostile::{Held, assert_serves, head};
 use crate::program::Program;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use dapr::{Era, Settings};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
-use istio_cni::webhook::dapr::{Mesh, route};
-use istio_cni::webhook::{ClusterState, Endpoint, Metrics, Native, Route, Texts, istio};
 use podfacts::PodFacts;
 use podfacts::{Verdict, of_pod};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use serve::http::Handler as _;
+use webhook::dapr::{Mesh, route};
+use webhook::{ClusterState, Endpoint, Metrics, Native, Route, Texts, istio};
 
 const ISTIO: &str = "/inject";
 const DAPR: &str = "/mutate";

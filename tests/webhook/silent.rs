@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use istio_cni::webhook::{AdmissionOutcome, Review, Route, Verdict};
 use serve::http::Limits;
+use webhook::{AdmissionOutcome, Review, Route, Verdict};
 
 use crate::hostile::{SHORT, assert_serves};
 use crate::stage::{Plan, Simple, patient, review};

@@ -5,10 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use istio_cni::webhook::{
-    AdmissionOutcome, Build, CertificateFiles, Certificates, Issued, Lifetime, Profile, Review, Route, Selection,
-    Settings, Source, StatusPage, Texts, Verdict, run,
-};
 use prometheus_client::registry::Registry;
 use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
@@ -19,6 +15,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use webhook::{
+    AdmissionOutcome, Build, CertificateFiles, Certificates, Issued, Lifetime, Profile, Review, Route, Selection,
+    Settings, Source, StatusPage, Texts, Verdict, run,
+};
 
 use test_support::DEADLINE;
 use test_support::api::Api;

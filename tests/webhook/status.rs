@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use istio_cni::webhook::{AdmissionOutcome, ConfigFile, Issued, Review, Route, Source, StatusPage, Verdict};
 use serde_json::{Value, json};
+use webhook::{AdmissionOutcome, ConfigFile, Issued, Review, Route, Source, StatusPage, Verdict};
 
 use crate::stage::{Plan, Simple, get, mount, review, webhook_configuration};
 use test_support::DEADLINE;

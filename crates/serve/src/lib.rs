@@ -17,6 +17,7 @@ pub mod page;
 pub mod pods;
 pub mod recent;
 pub mod resource;
+pub mod scheduling;
 pub mod shutdown;
 pub mod signals;
 pub mod tls;

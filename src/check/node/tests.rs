@@ -4,11 +4,11 @@ use std::path::Path;
 
 use netfilter::{Backend, KernelFacts};
 
-use super::super::Outcome;
 use super::super::kernel::{Feature, Trial};
 use super::*;
 use crate::install::Unread;
 use crate::install::settings::Asked;
+use report::Outcome;
 
 /// A node on which the plugin is installed, without anything to report.
 fn node() -> NodeFacts {

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use dapr::{Era, Settings};
-use istio_cni::webhook::dapr::{Mesh, route};
-use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 use serde_json::{Value, json};
+use webhook::dapr::{Mesh, route};
+use webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 
 /// An injection profile and the name of the container that it injects.
 type Known = (Arc<dyn Profile>, &'static str);

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use clap::{CommandFactory as _, Parser};
-use istio_cni::webhook::{Flags, dapr};
 use serde_json::{Value, json};
 use serve::log;
+use webhook::{Flags, dapr};
 
 use super::{DAPR, Injector, WATCHDOG};
 use crate::helm::{INJECTOR, NAMESPACE};

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use istio_cni::webhook::Settings;
 use serde_json::{Value, json};
+use webhook::Settings;
 
 use super::{Injector, arguments};
 use crate::helm::{INJECTOR, NAMESPACE};

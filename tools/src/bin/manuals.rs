@@ -8,7 +8,7 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, bail};
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
-use istio_cni::{cnictl, daemon, webhook};
+use istio_cni::daemon;
 use redirect::iptables;
 
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")];

@@ -24,8 +24,8 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("istio-cni", "plugin"),
     ("istio-iptables", "iptables"),
     ("install-cni", "istio-cni"),
-    ("sidecar-injector", "istio-cni"),
-    ("istio-cnictl", "istio-cni"),
+    ("sidecar-injector", "webhook"),
+    ("istio-cnictl", "cnictl"),
 ];
 
 /// The checksums of crates, by `NAME vVERSION`. A crate of this repository has none.

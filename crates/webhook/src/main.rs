@@ -1,0 +1,107 @@
+//! `sidecar-injector`: the admission webhook that injects sidecars into pods.
+#![expect(clippy::disallowed_methods, reason = "reads environment and resolv.conf once, and hands them down")]
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use contract::diagnostics::LogScope;
+use prometheus_client::registry::Registry;
+use serve::health::Readiness;
+use serve::log::Log;
+use serve::{listen, signals};
+use webhook::{ClusterState, Flags, Native, Program, Route, Settings, dapr, istio, run, watch_cluster_state};
+
+/// The scopes of the program's modules.
+const LOG_SCOPES: [LogScope; 4] =
+    [LogScope::new(module_path!(), "default"), serve::LOG_SCOPE, repair::LOG_SCOPE, webhook::LOG_SCOPE];
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let program = Program::parse();
+    let started = Log::start(&program.log, &LOG_SCOPES).map_err(anyhow::Error::from);
+    let ended = match started {
+        Ok(_) => serve(&program.webhook, &program.dapr).await.inspect_err(|error| tracing::error!("{error:#}")),
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The log may be in a file, so the error also goes to standard error.
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("sidecar-injector: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
+    let shutdown = signals::listen().context("signals cannot be listened to")?;
+    dapr.check_callers(flags.callers().is_some())?;
+    flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes use /readyz and /healthz"));
+    let (port, monitoring) = flags.ports();
+    let injection = istio::Options { environment: environment(), ..flags.injection() };
+    let cluster_state = ClusterState::new(flags.native());
+    let (client, readiness) = (flags.client().await, Readiness::default());
+    let events = client.as_ref().ok().cloned();
+    match client {
+        Ok(client) => {
+            let namespaces = injection.platform == inject::istio::Platform::OpenShift;
+            tokio::spawn(watch_cluster_state(client, cluster_state.clone(), namespaces, &readiness));
+        }
+        Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
+        Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
+    }
+    let source = flags.source(std::path::Path::exists).await?;
+    flags.check_source(&source)?;
+    let services: Vec<&str> = dapr.service().into_iter().collect();
+    let settings = Settings {
+        webhook: listen::port(port).await?,
+        monitoring: listen::port(monitoring).await?,
+        limits: Settings::limits(),
+        certificates: flags.certificates(&services).await?,
+        callers: flags.callers(),
+        bundles: flags.bundles(dapr.selection()).await?,
+        settle: flags.settle(),
+        source,
+        build: istio::build(injection, cluster_state),
+        events,
+        status_page: flags.status_page(),
+        routes: other_routes(flags, dapr, &readiness).await?,
+        readiness,
+        linger: flags.linger(),
+    };
+    let mut registry = Registry::default();
+    if let Some(watchdog) = dapr.watchdog() {
+        let client =
+            flags.client().await.context("pods without Dapr's sidecar cannot be searched for (--watch-interval)")?;
+        let metrics = repair::Metrics::of_dapr_watchdog(&mut registry);
+        tokio::spawn(dapr::watchdog::watch(client, watchdog, metrics, settings.readiness.clone()));
+    }
+    tracing::info!(port, monitoring, "reviews are taken");
+    Ok(run(settings, registry, shutdown).await?)
+}
+
+/// Returns the environment variables that are valid UTF-8.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok())).collect()
+}
+
+/// Creates the webhook routes that inject sidecars other than Istio's: Dapr's, if it is enabled.
+async fn other_routes(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
+    if !dapr.enabled() {
+        return Ok(Vec::new());
+    }
+    let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let settings = Arc::new(dapr.settings(&environment(), &resolv_conf)?);
+    settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let client = flags.client().await.context("Dapr's injection requires access to the API server")?;
+    let (mesh, trust_files) = (dapr::Mesh::new(readiness.clone()), dapr.trust_files());
+    let route = dapr::route(Arc::clone(&settings), mesh.clone());
+    tokio::spawn(async move { dapr::watch_mesh(client, &settings, &trust_files, &mesh).await });
+    Ok(vec![route])
+}

@@ -214,7 +214,7 @@ pod-programs: setup
 
 # Writes the tables of flags, variables, values, metrics, annotations and errors. A unit test fails if they are not current.
 reference:
-	UPDATE=1 cargo test --quiet --lib reference::tables_are_current
+	cargo run --quiet --package istio-cni-tools --bin reference
 
 man:
 	cargo run --quiet --package istio-cni-tools --bin manuals target/man

@@ -24,6 +24,3 @@ pub mod in_place;
 pub mod check;
 
 pub mod daemon;
-
-#[cfg(test)]
-mod reference;

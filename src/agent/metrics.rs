@@ -29,33 +29,28 @@ pub struct Metrics {
     token_errors: Family<TokenFailed, Counter>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Responded {
     response_code: u16,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LookedUp {
     result: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Added {
     verdict: String,
     reason: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Logged {
     level: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TokenFailed {
     reason: &'static str,
 }
@@ -127,8 +122,7 @@ impl Metrics {
     }
 
     /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
-    #[cfg(test)]
-    pub(crate) fn create_series(&self) {
+    pub fn create_series(&self) {
         drop(self.requests.get_or_create(&Default::default()));
         drop(self.lookups.get_or_create(&Default::default()));
         drop(self.adds.get_or_create(&Default::default()));

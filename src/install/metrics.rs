@@ -53,15 +53,13 @@ impl Default for Metrics {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Installed {
     /// Istio's `SUCCESS`, `COPY_BINARIES_FAILURE`, `CREATE_KUBECONFIG_FAILURE`, `CREATE_CNI_CONFIG_FAILURE`
     result: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Healed {
     reason: &'static str,
 }
@@ -140,8 +138,7 @@ impl Metrics {
     }
 
     /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
-    #[cfg(test)]
-    pub(crate) fn create_series(&self) {
+    pub fn create_series(&self) {
         drop(self.installs.get_or_create(&Default::default()));
         drop(self.heals.get_or_create(&Default::default()));
     }

@@ -106,10 +106,10 @@ fn a_crate_is_listed_after_those_that_it_depends_on() {
 }
 
 #[test]
-fn the_architecture_lists_each_module_in_order_within_1200_words() {
+fn the_architecture_lists_each_module_in_order_within_1500_words() {
     let text = fs::read_to_string("ARCHITECTURE.md").unwrap();
     let words = text.split_whitespace().count();
-    assert!(words <= 1200, "{words} words; details belong in docs/");
+    assert!(words <= 1500, "{words} words; details belong in docs/");
     let lib = fs::read_to_string("src/lib.rs").unwrap();
     let modules = lib.lines().filter_map(|l| l.strip_prefix("pub mod ")?.strip_suffix(';').map(str::to_owned));
     let expected: Vec<String> = crates().into_iter().chain(modules).collect();

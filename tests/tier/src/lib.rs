@@ -33,10 +33,11 @@ pub fn trial(
     })
 }
 
-/// The directory of the corpus: `CORPUS_DIR`, by default `../shared/corpus` beside the repository.
+/// The directory of the corpus: `CORPUS_DIR`, by default `../shared/corpus`. A relative path starts at the repository, because
+/// suites run in the directories of their packages.
 pub fn corpus_directory() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
-    env::var_os("CORPUS_DIR").map_or_else(beside, PathBuf::from)
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    repository.join(env::var_os("CORPUS_DIR").unwrap_or_else(|| "../shared/corpus".into()))
 }
 
 /// Creates the trial that stands for a missing part of the corpus: it is ignored or fails.

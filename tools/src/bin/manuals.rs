@@ -6,23 +6,16 @@ use std::path::Path;
 use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_complete::Shell;
-use istio_cni::daemon;
-use redirect::iptables;
+use istio_cni_tools::commands;
 
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [directory] = arguments.as_slice() else { bail!("usage: manuals <directory>") };
-    let programs = [
-        daemon::Program::command(),
-        iptables::Flags::command(),
-        webhook::Program::command(),
-        cnictl::Program::command(),
-    ];
-    for program in programs {
+    for program in commands() {
         write(program, Path::new(directory))?;
     }
     Ok(())

@@ -35,12 +35,12 @@ pub(super) fn defaults(values: &Values) -> String {
 }
 
 fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap() + "\n"
+    format!("{value:#}\n")
 }
 
 /// The schemas of the names in a map of the defaults: its own, and Istio's.
 fn known(map: &Value, path: &str, values: &Values) -> Map<String, Value> {
-    let own = map.as_object().unwrap().iter().map(|(name, default)| {
+    let own = map.as_object().into_iter().flatten().map(|(name, default)| {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         (name.clone(), described(default, &path, values))
     });
@@ -75,7 +75,7 @@ fn described(default: &Value, path: &str, values: &Values) -> Value {
 
 #[test]
 fn names_are_closed_at_each_depth() {
-    let values = Values::parse("# Head\na:\n  # One.\n  b: 1\nlist: [x]\nenv: {}\nglobal: {c: {d: e}}\n", "");
+    let values = Values::parse("# Head\na:\n  # One.\n  b: 1\nlist: [x]\nenv: {}\nglobal: {c: {d: e}}\n", "").unwrap();
     let schema: Value = serde_json::from_str(&page(&values)).unwrap();
     let a = &schema["properties"]["a"];
     assert_eq!((&schema["additionalProperties"], &a["additionalProperties"]), (&json!(false), &json!(false)));

@@ -7,7 +7,7 @@ use proptest::test_runner::TestRng;
 use serde_json::{Map, Value, json};
 
 /// The committed table of Kubernetes' types.
-pub(crate) const TABLE: &str = include_str!("../../crates/inject/src/typed/table.txt");
+pub(crate) const TABLE: &str = include_str!("../../../inject/src/typed/table.txt");
 
 /// A field of a struct.
 #[derive(Debug, Clone, Copy)]

@@ -43,6 +43,9 @@ use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+/// The root of the repository.
+pub(crate) const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 /// Checks the case in this directory.
 type Check = fn(dir: &Path) -> Result<(), Failed>;
 

@@ -82,7 +82,7 @@ pub(crate) fn trials(corpus: &Path) -> Vec<Trial> {
 }
 
 fn documented() -> Result<(), Failed> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/webhook.md"))?;
+    let text = std::fs::read_to_string(Path::new(crate::REPOSITORY).join("docs/webhook.md"))?;
     let section = text.split("## The built-in templates").nth(1).ok_or("no such section")?;
     let section = section.split("\n## ").next().unwrap_or_default();
     let bullets = section.lines().filter_map(|line| line.strip_prefix("- `")?.split_once("`: "));

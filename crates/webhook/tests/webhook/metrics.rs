@@ -9,7 +9,7 @@ use test_support::api::{Api, Fault};
 use test_support::client::{Connection, trusting};
 use test_support::metrics::names;
 
-const GOLDEN: &str = include_str!("../data/metrics-sidecar-injector.txt");
+const GOLDEN: &str = include_str!("../../../../tests/data/metrics-sidecar-injector.txt");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_types_and_labels_are_those_of_the_file() {

@@ -48,12 +48,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn exists(file: &str, function: &str) -> Result<(), Failed> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))?;
+    let text = std::fs::read_to_string(Path::new(crate::REPOSITORY).join(file))?;
     text.contains(&format!("fn {function}(")).then_some(()).ok_or_else(|| format!("{file} has no {function}").into())
 }
 
 fn listed() -> Result<(), Failed> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/webhook.md"))?;
+    let text = std::fs::read_to_string(Path::new(crate::REPOSITORY).join("docs/webhook.md"))?;
     let section = text.split("## What differs from Istio's injection on purpose").nth(1).ok_or("no such section")?;
     let section = section.split("\n## ").next().unwrap_or_default();
     let bullets = section.lines().filter_map(|line| line.strip_prefix("- `")?.split_once("`: "));

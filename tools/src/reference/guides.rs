@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::flags::commands;
+use super::{errors, in_repository, read};
 
 const GUIDES: [&str; 6] = [
     "docs/quickstart.md",
@@ -46,7 +47,7 @@ fn fault(line: &str) -> Option<String> {
 /// Returns the error of a `helm` command: a value that the chart does not have, or a directory of the chart that does
 /// not exist.
 fn fault_of_helm(words: &[&str]) -> Option<String> {
-    let values = fs::read_to_string("docs/reference/values.md").unwrap();
+    let values = read("docs/reference/values.md").unwrap();
     // Values of other charts, such as istiod's, are not known here.
     let is_own = words.iter().any(|word| word.starts_with("install/helm/"));
     let set = words.windows(2).filter(|pair| is_own && pair[0] == "--set").map(|pair| pair[1]);
@@ -54,7 +55,7 @@ fn fault_of_helm(words: &[&str]) -> Option<String> {
     if let Some(set) = set.into_iter().find(unknown) {
         return Some(format!("{set}: no such value"));
     }
-    let missing = words.iter().find(|word| word.starts_with("install/") && !Path::new(word).is_dir());
+    let missing = words.iter().find(|word| word.starts_with("install/") && !in_repository(word).is_dir());
     missing.map(|path| format!("{path} does not exist"))
 }
 
@@ -74,9 +75,9 @@ fn has_anchor(page: &str, name: &str) -> bool {
 /// The fault of a link to a page, or to a section of it, from a page in `directory`.
 fn broken(directory: &Path, link: &str) -> Option<String> {
     let (path, name) = link.split_once('#').map_or((link, None), |(path, name)| (path, Some(name)));
-    let page = fs::read_to_string(directory.join(path)).or_else(|error| {
-        if directory.join(path).is_dir() { Ok(String::new()) } else { Err(format!("{link}: {error}")) }
-    });
+    let target = in_repository(directory.join(path));
+    let page = fs::read_to_string(&target)
+        .or_else(|error| if target.is_dir() { Ok(String::new()) } else { Err(format!("{link}: {error}")) });
     match (page, name) {
         (Err(error), _) => Some(error),
         (Ok(page), Some(name)) if !has_anchor(&page, name) => Some(format!("{link}: no such section")),
@@ -95,7 +96,7 @@ fn links<'a>(page: &'a str, own: &'a str) -> impl Iterator<Item = String> + 'a {
 fn commands_of_the_guides_are_understood() {
     let (mut wrong, mut own) = (Vec::new(), 0);
     for guide in GUIDES {
-        let text = fs::read_to_string(guide).unwrap();
+        let text = read(guide).unwrap();
         for line in code_lines(&text) {
             own += usize::from(!matches!(own_command(line).first(), Some(&("kubectl" | "helm" | "modprobe"))));
             wrong.extend(fault(line).map(|fault| format!("{guide}: {line}: {fault}")));
@@ -140,9 +141,9 @@ fn a_wrong_command_is_found() {
 #[test]
 fn links_of_the_guides_lead_somewhere() {
     let mut wrong = Vec::new();
-    for guide in GUIDES.map(Path::new) {
-        let (directory, name) = (guide.parent().unwrap(), guide.file_name().unwrap().to_str().unwrap());
-        let text = fs::read_to_string(guide).unwrap();
+    for guide in GUIDES {
+        let (directory, name) = guide.rsplit_once('/').unwrap();
+        let (directory, text) = (Path::new(directory), read(guide).unwrap());
         wrong.extend(
             links(&text, name).filter_map(|link| broken(directory, &link)).map(|fault| format!("{name}: {fault}")),
         );
@@ -154,7 +155,7 @@ fn links_of_the_guides_lead_somewhere() {
 #[test]
 fn pages_that_the_code_names_exist() {
     let (mut wrong, mut seen) = (Vec::new(), 0);
-    for (path, text) in super::errors::files() {
+    for (path, text) in errors::files().unwrap() {
         let literals = text.split("\"docs/").skip(1).filter_map(|rest| rest.split('"').next());
         for link in literals.filter(|link| link.contains(".md")) {
             seen += 1;

@@ -1,7 +1,5 @@
-//! Writes the tables of `docs/reference` from the definitions that the programs use, and the schemas and defaults of the charts;
-//! tests that they are current.
-//!
-//! Compiled only for tests. `make reference` writes the files.
+//! The tables of `docs/reference`, from the definitions that the programs use, and the schemas and defaults of the charts. Tests
+//! compare the files with them.
 #![expect(clippy::disallowed_methods, reason = "reads the sources and writes the tables")]
 
 mod annotations;
@@ -9,40 +7,63 @@ mod charts;
 mod environment;
 mod errors;
 mod flags;
+#[cfg(test)]
 mod guides;
 mod metrics;
 mod schema;
 mod table;
 
-use std::{env, fs};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 
 use self::charts::{CHARTS, Values};
 
-/// The environment variable with which the test writes the tables instead of comparing them.
-const UPDATE: &str = "UPDATE";
-
-/// A file: its path, and its text.
+/// A file: its path in the repository, and its text.
 type Page = (String, String);
 
-fn pages() -> Vec<Page> {
+/// Writes all files.
+///
+/// # Errors
+/// The error names a file that cannot be read, parsed or written.
+pub fn write() -> Result<()> {
+    for (path, text) in pages()? {
+        fs::write(in_repository(&path), text).with_context(|| format!("cannot write {path}"))?;
+    }
+    Ok(())
+}
+
+fn in_repository(path: impl AsRef<Path>) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Reads a file of the repository.
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(in_repository(path)).with_context(|| format!("cannot read {path}"))
+}
+
+fn pages() -> Result<Vec<Page>> {
     let tables = [
         ("docs/reference/flags.md", flags::page()),
         ("docs/reference/environment.md", environment::page()),
-        ("docs/reference/values.md", charts::page()),
-        ("docs/reference/metrics.md", metrics::page()),
+        ("docs/reference/values.md", charts::page()?),
+        ("docs/reference/metrics.md", metrics::page()?),
         ("docs/reference/annotations.md", annotations::page()),
-        ("docs/reference/errors.md", errors::page()),
+        ("docs/reference/errors.md", errors::page()?),
     ];
     let tables = tables.map(|(path, text)| (path.to_owned(), text));
-    let charts = CHARTS.into_iter().flat_map(|(chart, root)| {
-        let (values, directory) = (Values::of(chart, root), format!("install/helm/{chart}"));
-        let defaults = (format!("{directory}/files/defaults.json"), schema::defaults(&values));
-        [(format!("{directory}/values.schema.json"), schema::page(&values)), defaults]
-    });
-    tables.into_iter().chain(charts).collect()
+    let mut pages: Vec<Page> = tables.into();
+    for (chart, root) in CHARTS {
+        let (values, directory) = (Values::of(chart, root)?, format!("install/helm/{chart}"));
+        pages.push((format!("{directory}/values.schema.json"), schema::page(&values)));
+        pages.push((format!("{directory}/files/defaults.json"), schema::defaults(&values)));
+    }
+    Ok(pages)
 }
 
 /// The lines that only one of two texts has: `-` those of the file, `+` those of the definitions.
+#[cfg(test)]
 fn difference(file: &str, expected: &str) -> Vec<String> {
     let of = |text: &str, other: &str, sign: char| {
         let other: Vec<&str> = other.lines().collect();
@@ -60,11 +81,8 @@ fn difference(file: &str, expected: &str) -> Vec<String> {
 #[test]
 fn tables_are_current() {
     let mut report = Vec::new();
-    for (path, text) in pages() {
-        if env::var_os(UPDATE).is_some() {
-            fs::write(&path, &text).unwrap();
-        }
-        let lines = difference(&fs::read_to_string(&path).unwrap_or_default(), &text);
+    for (path, text) in pages().unwrap() {
+        let lines = difference(&fs::read_to_string(in_repository(&path)).unwrap_or_default(), &text);
         if !lines.is_empty() {
             report.push(format!("{path}:\n{}", lines.join("\n")));
         }

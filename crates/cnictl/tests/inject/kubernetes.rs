@@ -18,7 +18,7 @@ pub(crate) struct Answer {
     pub(crate) error: String,
 }
 
-const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/kubetypes");
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/kubetypes");
 
 /// Returns the reason why the program cannot be built.
 pub(crate) fn missing() -> Option<String> {

@@ -1,13 +1,16 @@
 //! Metrics, from the registries that the daemons encode.
 
+use anyhow::{Context as _, Result};
+use istio_cni::{agent, install};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serve::metrics::register_build;
 
+#[cfg(test)]
+use super::read;
 use super::table::{code, head, sentence, table};
-use crate::{agent, install};
 
-pub(super) fn page() -> String {
+pub(super) fn page() -> Result<String> {
     let mut text = head("Metrics", "the daemons' registries");
     text.push_str(
         "Both daemons serve them under `/metrics`, as OpenMetrics text. Counters have the suffix `_total`, histograms \
@@ -23,21 +26,22 @@ pub(super) fn page() -> String {
     repair::Metrics::of_dapr_watchdog(&mut injector).create_series();
     for (program, registry) in [("install-cni", node), ("sidecar-injector", injector)] {
         let mut encoded = String::new();
-        encode(&mut encoded, &registry).unwrap();
+        encode(&mut encoded, &registry)?;
         text.push_str(&format!("## {program}\n\n"));
-        text.push_str(&table(["Name", "Type", "Labels", "Description"], &rows(&encoded)));
+        text.push_str(&table(["Name", "Type", "Labels", "Description"], &rows(&encoded)?));
     }
-    text.trim_end().to_owned() + "\n"
+    Ok(text.trim_end().to_owned() + "\n")
 }
 
 /// A row for each metric of an encoded registry.
-fn rows(encoded: &str) -> Vec<[String; 4]> {
+fn rows(encoded: &str) -> Result<Vec<[String; 4]>> {
     let described = encoded.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let row = |(name, help): (&str, &str)| {
-        let kind = encoded.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} "))).unwrap();
+        let kind = encoded.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} ")));
+        let kind = kind.with_context(|| format!("{name} has no type"))?;
         let suffix = if kind == "counter" { "_total" } else { "" };
         let series = encoded.lines().find(|line| !line.starts_with('#') && line.starts_with(name));
-        [code(&format!("{name}{suffix}")), kind.to_owned(), labels(series.unwrap_or_default()), sentence(help)]
+        Ok([code(&format!("{name}{suffix}")), kind.to_owned(), labels(series.unwrap_or_default()), sentence(help)])
     };
     described.map(row).collect()
 }
@@ -53,9 +57,9 @@ fn labels(series: &str) -> String {
 /// The files list what the running daemons export.
 #[test]
 fn each_metric_that_a_daemon_exports_is_listed() {
-    let page = page();
+    let page = page().unwrap();
     for program in ["install-cni", "sidecar-injector"] {
-        let exported = std::fs::read_to_string(format!("tests/data/metrics-{program}.txt")).unwrap();
+        let exported = read(&format!("tests/data/metrics-{program}.txt")).unwrap();
         let (_, section) = page.split_once(&format!("## {program}\n")).unwrap();
         let section = section.split("\n## ").next().unwrap();
         for name in exported.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()) {

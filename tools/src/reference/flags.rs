@@ -1,19 +1,17 @@
 //! Flags, from the command lines' own definitions, and the keys of the plugin's configuration.
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Command};
 use contract::config_key;
-use redirect::iptables;
 
 use super::table::{code, head, sentence, table};
-use crate::daemon;
+use crate::commands as unbuilt;
 
-/// The command lines of all programs.
+/// The command lines of all programs, with the flags that clap and their ancestors give to subcommands.
 pub(super) fn commands() -> [Command; 4] {
-    [daemon::Program::command(), iptables::Flags::command(), webhook::Program::command(), cnictl::Program::command()]
-        .map(|mut command| {
-            command.build();
-            command
-        })
+    unbuilt().map(|mut command| {
+        command.build();
+        command
+    })
 }
 
 /// The flags of a command that its help lists.

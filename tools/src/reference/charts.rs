@@ -1,9 +1,9 @@
 //! Values of the charts, from `values.yaml`: a value's description is the comment above it.
 
-use std::fs;
-
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
+use super::read;
 use super::table::{code, head, sentence, table};
 
 /// The charts, and the paths of the values in their `values.yaml`.
@@ -19,14 +19,16 @@ pub(super) struct Values {
 
 impl Values {
     /// Reads the values of a chart in the checkout.
-    pub(super) fn of(chart: &str, root: &str) -> Self {
-        Self::parse(&fs::read_to_string(format!("install/helm/{chart}/values.yaml")).unwrap(), root)
+    pub(super) fn of(chart: &str, root: &str) -> Result<Self> {
+        let path = format!("install/helm/{chart}/values.yaml");
+        Self::parse(&read(&path)?, root).context(path)
     }
 
-    pub(super) fn parse(file: &str, root: &str) -> Self {
-        let values: Value = serde_saphyr::from_str(file).unwrap();
+    pub(super) fn parse(file: &str, root: &str) -> Result<Self> {
+        let values: Value = serde_saphyr::from_str(file)?;
         let comments = comments(file, root.trim_start_matches('/'));
-        Self { defaults: values.pointer(root).unwrap().clone(), is_nested: !root.is_empty(), comments }
+        let defaults = values.pointer(root).with_context(|| format!("has no {root}"))?.clone();
+        Ok(Self { defaults, is_nested: !root.is_empty(), comments })
     }
 
     /// The comment above a value; empty if there is none.
@@ -35,16 +37,16 @@ impl Values {
     }
 }
 
-pub(super) fn page() -> String {
+pub(super) fn page() -> Result<String> {
     let mut text = head("Chart values", "the charts' `values.yaml`");
     for (chart, root) in CHARTS {
-        let values = Values::of(chart, root);
+        let values = Values::of(chart, root)?;
         let mut rows = Vec::new();
         collect(&values.defaults, "", &values, &mut rows);
         text.push_str(&format!("## {chart}\n\n"));
         text.push_str(&table(["Value", "Default", "Description"], &rows));
     }
-    text.trim_end().to_owned() + "\n"
+    Ok(text.trim_end().to_owned() + "\n")
 }
 
 /// The comment directly above each key, by the key's path below `root`.

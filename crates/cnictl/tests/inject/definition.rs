@@ -7,7 +7,7 @@ use std::path::Path;
 use libtest_mimic::{Failed, Trial};
 use tier::go;
 
-const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gomesh");
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/gomesh");
 const NAME: &str = "the table of the mesh's configuration is the published definition";
 
 pub(crate) fn trial() -> Trial {
@@ -15,7 +15,7 @@ pub(crate) fn trial() -> Trial {
 }
 
 fn table() -> Result<(), Failed> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(crate::REPOSITORY);
     let printed = go::command(MODULE).args(["run", "."]).output()?;
     if !printed.status.success() {
         return Err(format!("go run: {}", String::from_utf8_lossy(&printed.stderr)).into());

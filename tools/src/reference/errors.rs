@@ -1,14 +1,16 @@
-//! Errors, read from the `#[error(…)]` attributes of the sources, and the rule that no cause is printed twice.
-//!
-//! A variant either has a source, and its text omits it, or prints its cause and has no source. Reports print the chain
-//! of sources after the text, so a variant with both would print its cause twice.
+//! Errors, read from the `#[error(…)]` attributes of the sources.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::{fs, iter};
+use std::{fs, io, iter};
 
+use anyhow::{Context as _, Result};
 use contract::diagnostics::kebab;
 
+use super::in_repository;
 use super::table::{code, head, sentence, table};
 
 /// A variant of an error enum, or a struct.
@@ -22,7 +24,6 @@ struct Variant<'a> {
     text: &'a str,
     fields: &'a str,
     doc: String,
-    line: usize,
 }
 
 /// The part of `text` up to the bracket that closes the one before it; strings are skipped.
@@ -98,7 +99,7 @@ fn all_variants(file: &str) -> Vec<Variant<'_>> {
             None => (before.rsplit("enum ").next().map(identifier).unwrap_or_default(), identifier(rest), rest),
         };
         let fields = fields(rest, if name.is_empty() { of } else { name });
-        Variant { of, name, text, fields, doc: doc.join(" "), line: before.matches('\n').count() + 1 }
+        Variant { of, name, text, fields, doc: doc.join(" ") }
     });
     found.collect()
 }
@@ -108,14 +109,6 @@ impl Variant<'_> {
         let is_word = |at: usize| !self.fields[..at].ends_with(|c: char| c == '_' || c.is_alphanumeric());
         let is_named = self.fields.match_indices("source:").any(|(at, _)| is_word(at));
         self.fields.contains("#[from]") || self.fields.contains("#[source]") || is_named
-    }
-
-    /// Whether the text prints the field that thiserror takes as the source.
-    fn prints_its_source(&self) -> bool {
-        let attributed = self.fields.contains("#[from]") || self.fields.contains("#[source]");
-        let named = self.fields.split(|c: char| c != '_' && !c.is_alphanumeric()).any(|word| word == "source");
-        let first = self.text.contains("{0") || self.text.contains(".0");
-        (named && self.text.contains("{source")) || (attributed && (first || self.text.contains("{source")))
     }
 
     /// The text as it is printed, with the names of values in angle brackets.
@@ -183,36 +176,46 @@ fn module(file: &Path) -> String {
     path.trim_end_matches("/error").trim_end_matches("/lib").replace(['/', '_'], "-")
 }
 
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.starts_with("src/reference") {
+/// Returns the paths in a directory of the repository, sorted.
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
+    let listed = fs::read_dir(in_repository(directory)).and_then(|entries| {
+        entries.map(|entry| Ok(directory.join(entry?.file_name()))).collect::<io::Result<BTreeSet<PathBuf>>>()
+    });
+    Ok(listed.with_context(|| format!("cannot list {}", directory.display()))?.into_iter().collect())
+}
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for path in entries(directory)? {
+        if in_repository(&path).is_dir() {
+            sources(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }
     }
+    Ok(())
 }
 
 /// The sources of the package and of all crates.
-pub(super) fn files() -> Vec<(PathBuf, String)> {
-    let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().path().join("src"));
-    let directories: BTreeSet<PathBuf> = crates.collect();
+pub(super) fn files() -> Result<Vec<(PathBuf, String)>> {
+    let crates = entries(Path::new("crates"))?.into_iter().map(|path| path.join("src"));
     let mut files = Vec::new();
-    for directory in iter::once(PathBuf::from("src")).chain(directories) {
-        sources(&directory, &mut files);
+    for directory in iter::once(PathBuf::from("src")).chain(crates) {
+        sources(&directory, &mut files)?;
     }
-    files.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+    let text = |path: PathBuf| {
+        let text = fs::read_to_string(in_repository(&path)).with_context(|| format!("cannot read {}", path.display()));
+        text.map(|text| (path, text))
+    };
+    files.into_iter().map(text).collect()
 }
 
-pub(super) fn page() -> String {
+pub(super) fn page() -> Result<String> {
     let mut text = head("Errors", "the `#[error(…)]` attributes of `src` and `crates`");
     text.push_str(
         "Names in angle brackets stand for values, `<cause>` for the chain of causes that follows. Each row has an anchor, \
          `errors.md#NAME`.\n\n",
     );
-    for (path, file) in files() {
+    for (path, file) in files()? {
         let module = module(&path);
         let row = |variant: &Variant<'_>| {
             let anchor = variant.anchor(&module);
@@ -228,122 +231,5 @@ pub(super) fn page() -> String {
             text.push_str(&table(["Error", "Text", "Meaning"], &rows));
         }
     }
-    text.trim_end().to_owned() + "\n"
-}
-
-#[test]
-fn no_cause_is_printed_twice() {
-    let (mut twice, mut seen) = (Vec::new(), 0);
-    for (path, file) in files() {
-        let found = variants(&file);
-        seen += found.len();
-        let wrong = found.iter().filter(|variant| variant.prints_its_source());
-        twice.extend(wrong.map(|variant| format!("{}:{}: {}", path.display(), variant.line, variant.text)));
-    }
-    assert!(seen > 150, "found {seen} variants");
-    assert!(twice.is_empty(), "these print a cause that is their source as well:\n{}", twice.join("\n"));
-}
-
-/// Returns the number of implementations of `Documented` in a file, and their faults: an `ENTRY` that does not name the
-/// enum, or a transparent variant without a page.
-fn undocumented(path: &Path, file: &str) -> (usize, Vec<String>) {
-    const IMPLEMENTATION: &str = "impl Documented for ";
-    let file = without_tests(file);
-    let (mut wrong, mut seen) = (Vec::new(), 0);
-    for body in file.split(IMPLEMENTATION).skip(1) {
-        seen += 1;
-        let of = identifier(body);
-        let body = body.split("\n}\n").next().unwrap_or_default();
-        let expected = format!("{}-{}", module(path), kebab(of));
-        if !body.contains(&format!("const ENTRY: &'static str = \"{expected}\";")) {
-            wrong.push(format!("{}: the entry of {of} is {expected}", path.display()));
-        }
-        let transparent =
-            all_variants(file).into_iter().filter(|variant| variant.of == of && variant.text.contains("transparent"));
-        let missing = transparent.filter(|variant| !body.contains(&format!("Self::{}(", variant.name)));
-        wrong.extend(missing.map(|variant| format!("{}: {of}::{} has no page", path.display(), variant.name)));
-    }
-    (seen, wrong)
-}
-
-#[test]
-fn entries_that_log_lines_name_exist() {
-    let (mut seen, mut wrong) = (0, Vec::new());
-    for (path, file) in files() {
-        let (count, found) = undocumented(&path, &file);
-        seen += count;
-        wrong.extend(found);
-    }
-    assert!(seen > 6, "found {seen} implementations");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // Another enum's implementation of `Documented` names this entry.
-    assert!(page().contains("<a id=\"install-server-invalid-host\"></a>"));
-}
-
-#[test]
-fn a_wrong_entry_and_a_variant_without_a_page_are_found() {
-    let example =
-        format!("{EXAMPLE}\nimpl Documented for Error {{\n    const ENTRY: &'static str = \"pod-error\";\n}}\n");
-    let (seen, wrong) = undocumented(Path::new("src/pod/api.rs"), &example);
-    assert_eq!(seen, 1);
-    assert_eq!(
-        wrong,
-        ["src/pod/api.rs: the entry of Error is pod-api-error", "src/pod/api.rs: Error::Other has no page"]
-    );
-}
-
-#[test]
-fn anchors_are_unique() {
-    let mut anchors: Vec<String> = Vec::new();
-    for (path, file) in files() {
-        for variant in variants(&file) {
-            let anchor = variant.anchor(&module(&path));
-            assert!(!anchors.contains(&anchor), "{}:{}: a second {anchor}", path.display(), variant.line);
-            anchors.push(anchor);
-        }
-    }
-}
-
-#[cfg(test)]
-const EXAMPLE: &str = r#"
-    pub enum Error {
-        /// A file cannot be read.
-        #[error("cannot read {}: {source}", path.display())]
-        Read { path: PathBuf, source: io::Error },
-        #[error("no JSON: {0}")]
-        Json(#[from] serde_json::Error),
-        #[error(transparent)]
-        Other(#[from] Other),
-        #[error("cannot write")]
-        Write(#[source] io::Error),
-        #[error("cannot listen: {cause}; is the \
-                 port free?")]
-        Listen { cause: io::Error },
-        #[error("name {{{0:?}}}")]
-        Name(String),
-        #[error("too much {resource}")]
-        Excess { resource: String },
-    }
-"#;
-
-#[test]
-fn a_variant_that_prints_its_source_is_found() {
-    let found: Vec<_> =
-        variants(EXAMPLE).into_iter().filter(Variant::prints_its_source).map(|variant| variant.line).collect();
-    assert_eq!(found, [4, 6]);
-}
-
-#[test]
-fn variants_are_read_with_name_text_and_documentation() {
-    let found = variants(EXAMPLE);
-    let read: Vec<_> = found.iter().map(|v| (v.anchor("pod-api"), v.printed(), &*v.doc)).collect();
-    let expected = [
-        ("pod-api-error-read", "cannot read <path>: <source>: <cause>", "A file cannot be read."),
-        ("pod-api-error-json", "no JSON: <value>: <cause>", ""),
-        ("pod-api-error-write", "cannot write: <cause>", ""),
-        ("pod-api-error-listen", "cannot listen: <cause>; is the port free?", ""),
-        ("pod-api-error-name", "name {<value>}", ""),
-        ("pod-api-error-excess", "too much <resource>", ""),
-    ];
-    assert_eq!(read, expected.map(|(anchor, text, doc)| (anchor.to_owned(), text.to_owned(), doc)));
+    Ok(text.trim_end().to_owned() + "\n")
 }

@@ -10,6 +10,7 @@ use hyper::StatusCode;
 use hyper::body::{Body, Bytes};
 use tokio::time::timeout;
 
+use super::buffer::Buffer;
 use super::limits::Limits;
 use super::memory::{Ended, Memory, Share};
 use super::message::{Response, busy, text};
@@ -64,13 +65,13 @@ impl Refusal {
 
 /// The bytes of a body and their reservation, which ends when the last clone of the owning [`Bytes`] is dropped.
 struct ReservedBytes {
-    bytes: Vec<u8>,
+    bytes: Buffer,
     share: Share,
 }
 
 impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 
@@ -86,7 +87,7 @@ where
         return Ok(Bytes::new());
     }
     let mut body = pin!(body);
-    let mut reserved_bytes = ReservedBytes { bytes: Vec::new(), share: memory.share() };
+    let mut reserved_bytes = ReservedBytes { bytes: Buffer::new(), share: memory.share() };
     let read = reserved_bytes.fill(body.as_mut(), limits).await;
     match read {
         Ok(()) => Ok(Bytes::from_owner(reserved_bytes)),
@@ -118,6 +119,7 @@ impl ReservedBytes {
     where
         B: Body<Data = Bytes, Error = hyper::Error>,
     {
+        let mut reserved = 0;
         while let Some(frame) = self.share.next(body.frame(), limits.read).await? {
             let frame = frame.map_err(|error| ReadError::Refused(Refusal::Broken(error.to_string())))?;
             let Ok(part) = frame.into_data() else { continue };
@@ -125,25 +127,21 @@ impl ReservedBytes {
             if length > limits.body {
                 return Err(ReadError::Refused(Refusal::TooLarge(limits.body)));
             }
-            let announced = body.size_hint().upper().and_then(|rest| usize::try_from(rest).ok());
-            let capacity = capacity(self.bytes.capacity(), length, announced, limits.body);
-            self.share.grow_to(capacity).await?;
-            self.bytes.reserve_exact(capacity - self.bytes.len());
-            self.bytes.extend_from_slice(&part);
+            let rest = body.size_hint().upper().and_then(|rest| usize::try_from(rest).ok());
+            let whole = rest.map_or(limits.body, |rest| length.saturating_add(rest).min(limits.body));
+            reserved = reservation(reserved, length, whole);
+            self.share.grow_to(reserved).await?;
+            self.bytes.append(&part, whole).map_err(|_| Ended::Exhausted)?;
         }
         self.share.finish();
         Ok(())
     }
 }
 
-/// The bytes to reserve for a body of which `length` have been received and at most `rest` will follow. `reserved` is
-/// doubled if it does not suffice, so that bytes are seldom copied, up to the size that the body can reach.
-fn capacity(reserved: usize, length: usize, rest: Option<usize>, largest: usize) -> usize {
-    if length <= reserved {
-        return reserved;
-    }
-    let whole = rest.map_or(largest, |rest| length.saturating_add(rest).min(largest));
-    length.max(reserved.saturating_mul(2).min(whole))
+/// The bytes to reserve for a body of `whole` bytes of which `length` have been received. `reserved` is doubled if it does
+/// not suffice, so that a body seldom waits for the memory, up to the size that it can reach.
+fn reservation(reserved: usize, length: usize, whole: usize) -> usize {
+    if length <= reserved { reserved } else { length.max(reserved.saturating_mul(2).min(whole)) }
 }
 
 #[cfg(test)]
@@ -152,12 +150,10 @@ mod tests {
 
     #[test]
     fn the_reservation_grows_with_the_received_bytes_up_to_the_bodys_size() {
-        assert_eq!(capacity(0, 1, Some(99), 150), 1, "an announced length reserves nothing");
-        assert_eq!(capacity(8, 8, Some(92), 150), 8);
-        assert_eq!(capacity(8, 9, Some(91), 150), 16);
-        assert_eq!(capacity(64, 65, Some(35), 150), 100);
-        assert_eq!(capacity(64, 120, Some(0), 150), 120);
-        assert_eq!(capacity(64, 65, None, 150), 128);
-        assert_eq!(capacity(128, 129, None, 150), 150, "a body without a length is not larger either");
+        assert_eq!(reservation(0, 1, 100), 1, "an announced length reserves nothing");
+        assert_eq!(reservation(8, 8, 100), 8);
+        assert_eq!(reservation(8, 9, 100), 16);
+        assert_eq!(reservation(64, 65, 100), 100);
+        assert_eq!(reservation(64, 120, 120), 120);
     }
 }

@@ -3,6 +3,7 @@
 //! The daemons' modules and binaries call it. It has no code specific to nodes or meshes.
 
 mod body;
+mod buffer;
 pub mod cluster;
 pub mod event;
 pub mod health;

@@ -25,7 +25,7 @@ use super::recent::Recent;
 
 use levels::level_of;
 
-pub use flags::Flags;
+pub use flags::LogFlags;
 pub use levels::Levels;
 pub use record::{Line, Record, printable_line};
 
@@ -61,7 +61,7 @@ struct Inner {
 
 impl Log {
     /// Opens the targets and becomes `tracing`'s global subscriber.
-    pub fn start(flags: &Flags, scopes: &[LogScope]) -> Result<Self, Error> {
+    pub fn start(flags: &LogFlags, scopes: &[LogScope]) -> Result<Self, Error> {
         let targets = flags.log_target.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
         let log = Self::new(flags, scopes, targets);
         let subscriber = Registry::default().with(Events(log.clone()));
@@ -70,7 +70,7 @@ impl Log {
     }
 
     /// Creates a log with these targets, without subscribing to `tracing`.
-    fn new(flags: &Flags, scopes: &[LogScope], targets: Vec<Box<dyn Write + Send>>) -> Self {
+    fn new(flags: &LogFlags, scopes: &[LogScope], targets: Vec<Box<dyn Write + Send>>) -> Self {
         let (callers, scopes) = (flags.log_caller.clone(), scopes.to_vec());
         let (levels, json, targets) = (flags.levels(), flags.log_as_json, Mutex::new(targets));
         Self(Arc::new(Inner { levels, json, callers, scopes, targets, errors: Recent::new(ERRORS) }))
@@ -204,7 +204,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Program {
         #[command(flatten)]
-        flags: Flags,
+        flags: LogFlags,
     }
 
     fn logged(line: &[&str], log_events: impl FnOnce()) -> Vec<Value> {

@@ -8,7 +8,7 @@ use super::{AGENT_SCOPE, Levels, PLUGIN_SCOPE};
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Logging")]
 #[group(skip)]
-pub struct Flags {
+pub struct LogFlags {
     /// Output of log lines: `stdout`, `stderr` or a file; may be given more than once
     #[arg(long = "log_target", default_value = "stdout", value_delimiter = ',')]
     pub log_target: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Flags {
     pub log_caller: Vec<String>,
 }
 
-impl Flags {
+impl LogFlags {
     /// The level for the plugin's lines, which the plugin itself applies.
     pub fn plugin_level(&self) -> Level {
         self.log_output_level.of(PLUGIN_SCOPE)
@@ -47,7 +47,7 @@ mod tests {
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
-        flags: Flags,
+        flags: LogFlags,
     }
 
     #[test]

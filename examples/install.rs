@@ -4,12 +4,12 @@
 
 use clap::Parser;
 use istio_cni::install::snapshot::Snapshot;
-use istio_cni::install::{Flags, plan};
+use istio_cni::install::{InstallFlags, plan};
 
 #[derive(Parser)]
 struct Program {
     #[command(flatten)]
-    install: Flags,
+    install: InstallFlags,
 }
 
 fn planned(program: Program) -> anyhow::Result<String> {

@@ -1,7 +1,7 @@
 //! The program `install-cni`: runs installer, agent, repair, health and metrics from start to shutdown.
 //!
 //! ```text
-//! flags, environment ─ flags ─▶ Settings ─ run ─▶ tasks … SIGTERM ─ daemon_set ─▶ DaemonSetState ─ decide ─▶ Action
+//! flags, environment ─ flags ─▶ AgentSettings ─ run ─▶ tasks … SIGTERM ─ daemon_set ─▶ DaemonSetState ─ decide ─▶ Action
 //! ```
 //!
 //! Only the binary calls this module. It decides only whether a shutdown belongs to an upgrade or a removal; the
@@ -33,10 +33,10 @@ use serve::log::AGENT_SCOPE;
 
 use crate::{in_place, install};
 
-pub use flags::Flags;
+pub use flags::AgentFlags;
 pub use program::{Check, Command, Output, Program, Uninstall};
 pub use run::run;
-pub use settings::Settings;
+pub use settings::AgentSettings;
 pub use uninstall::uninstall;
 
 /// The scope of log lines: that of the node agent.

@@ -34,7 +34,7 @@ mod throttle;
 use contract::diagnostics::LogScope;
 
 pub use directories::{Directories, Place, Relocation};
-pub use flags::Flags;
+pub use flags::InstallFlags;
 pub use identity::{Identity, Issued, NoAccount, Token};
 pub use locate::{Located, Unlocated};
 pub use metrics::{Heal, Metrics};
@@ -45,7 +45,7 @@ pub use reconcile::{obstacles, run};
 pub use remove::{Error, RuntimeCache, remove, remove_with};
 pub use scope::Scope;
 pub use server::Resolver;
-pub use settings::Settings;
+pub use settings::InstallSettings;
 pub use sources::Sources;
 pub use status::{Installation, Status, directories_of};
 

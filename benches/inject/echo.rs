@@ -15,7 +15,7 @@ use serve::http::{self, Request};
 use serve::listen;
 use serve::shutdown::Shutdown;
 use serve::tls::Tls;
-use webhook::{Identity, Settings};
+use webhook::{Identity, ServerSettings};
 
 /// The environment variable that names the server's directory. The bench runs as the server if the variable is set.
 pub(crate) const DIRECTORY: &str = "BENCH_ECHO";
@@ -35,6 +35,6 @@ pub(crate) async fn serve(dir: &Path) -> Result<()> {
         let response = response.clone();
         async move { http::content(StatusCode::OK, HeaderValue::from_static("application/json"), response) }
     };
-    http::serve_over(listener, Settings::limits(), move |stream| tls.open(stream), respond, shutdown).await;
+    http::serve_over(listener, ServerSettings::limits(), move |stream| tls.open(stream), respond, shutdown).await;
     Ok(())
 }

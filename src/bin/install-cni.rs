@@ -42,11 +42,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(flags: daemon::Flags) -> anyhow::Result<()> {
+fn serve(flags: daemon::AgentFlags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async {
         let log = start_log(&flags.log);
-        let (settings, warnings) = daemon::Settings::parse(flags)?;
+        let (settings, warnings) = daemon::AgentSettings::parse(flags)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(daemon::run(settings, log).await?)
     });
@@ -75,6 +75,6 @@ fn check(flags: Check) -> ExitCode {
 
 /// Starts the log. Later errors could not be reported without a log, so if it cannot be started, the program exits as
 /// it does for invalid arguments.
-fn start_log(flags: &log::Flags) -> Log {
+fn start_log(flags: &log::LogFlags) -> Log {
     Log::start(flags, &LOG_SCOPES).unwrap_or_else(|error| Program::command().error(ErrorKind::Io, error).exit())
 }

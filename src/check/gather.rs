@@ -12,7 +12,7 @@ use super::kernel;
 use super::node::{Cgroups, Directories, NodeFacts, OtherDirectory, Selinux};
 use crate::install::plan::pod_network;
 use crate::install::snapshot::Snapshot;
-use crate::install::{Located, Settings};
+use crate::install::{InstallSettings, Located};
 use crate::runtime_config;
 
 /// Sockets of container runtimes, relative to the node's root.
@@ -37,7 +37,7 @@ const DIRECTORIES: [(&str, Option<&str>, &str); 4] = [
 const MAX_SIZE: u64 = 4 << 10;
 
 /// Reads the node's state, and finds directories that are `auto`.
-pub fn gather(mut settings: Settings) -> NodeFacts {
+pub fn gather(mut settings: InstallSettings) -> NodeFacts {
     let located = Located::at_start(&mut settings);
     let (settings, root) = (&settings, settings.given.root());
     let snapshot = Snapshot::take(settings);
@@ -66,8 +66,8 @@ fn runtimes(root: &Path) -> Vec<&'static str> {
     RUNTIMES.into_iter().filter(|(_, path)| exists(path)).map(|(name, _)| name).collect()
 }
 
-fn directories(settings: &Settings, located: &Located) -> Directories {
-    let Settings { net_dir, bin_dir, given, .. } = settings;
+fn directories(settings: &InstallSettings, located: &Located) -> Directories {
+    let InstallSettings { net_dir, bin_dir, given, .. } = settings;
     let (conf, bin) = (given.conf.directory(net_dir), given.bin.directory(bin_dir));
     let runtimes = runtime_config::compare(given.root(), conf, bin);
     let path = |dir: runtime_config::Given<'_>| dir.on_node.unwrap_or(dir.path).to_owned();

@@ -14,7 +14,7 @@ use podnet::converge::{self, OnDifference, Options};
 use redirect::istio;
 use tokio::time::timeout;
 
-use super::Settings;
+use super::AgentSettings;
 use super::report::{Reporter, STALE_FAILURE};
 use crate::agent::{self, NoBackend};
 
@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Returns a future that reports to probes, metrics and log whether a backend is available. It never ends.
 pub(super) fn report(
-    settings: &Settings,
+    settings: &AgentSettings,
     reporter: &Arc<Reporter>,
     metrics: agent::Metrics,
 ) -> impl Future<Output = ()> + Send + use<> {

@@ -8,17 +8,17 @@ use crate::{in_place, install};
 /// All flags of the daemon.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
-pub struct Flags {
+pub struct AgentFlags {
     #[command(flatten)]
     pub(super) own: DaemonFlags,
     #[command(flatten)]
-    pub(super) install: install::Flags,
+    pub(super) install: install::InstallFlags,
     #[command(flatten)]
     pub(super) repair: repair::Flags,
     #[command(flatten)]
     pub(super) in_place: in_place::Flags,
     #[command(flatten)]
-    pub log: serve::log::Flags,
+    pub log: serve::log::LogFlags,
 }
 
 #[derive(Debug, Clone, clap::Args)]

@@ -8,7 +8,7 @@ use serve::http::Response;
 use serve::log::Line;
 use serve::page::{self, Escaped, section, table, timed_row, to_seconds, utc};
 
-use report::node::{Pod, Report, Verdict};
+use report::node::{Pod, PodState, Report};
 
 /// The maximum number of log lines on a page.
 const LINES: usize = 30;
@@ -62,10 +62,10 @@ fn pods(report: &Report) -> String {
 
 fn row(pod: &Pod) -> String {
     let class = match pod.verdict {
-        Verdict::Redirected => "good",
-        Verdict::Skipped => "dim",
-        Verdict::Failed | Verdict::Drifted => "bad",
-        Verdict::Unknown => "warn",
+        PodState::Redirected => "good",
+        PodState::Skipped => "dim",
+        PodState::Failed | PodState::Drifted => "bad",
+        PodState::Unknown => "warn",
     };
     let mut html = format!(
         "<tr><th scope=row>{}<td class={class}>{}<td>{}<td class=num>{}<td class=num>{}<td class=num>{}<td>",
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn parameters_lack_the_prefix_of_their_annotation() {
         let parameters = [("traffic.sidecar.istio.io/excludeOutboundPorts".to_owned(), "3306".to_owned())].into();
-        let pod = Pod { name: "shop/web".into(), verdict: Verdict::Redirected, parameters, ..Pod::default() };
+        let pod = Pod { name: "shop/web".into(), verdict: PodState::Redirected, parameters, ..Pod::default() };
         let html = row(&Pod { added: Some("2026-01-01T00:00:00.5Z".into()), seconds: Some(0.0015), ..pod });
         let expected = "<tr><th scope=row>shop/web<td class=good>redirected<td><td class=num><td class=num>2026-01-01T00:00:00\
                         <td class=num>1.5<td>excludeOutboundPorts=3306 ";

@@ -2,7 +2,7 @@
 
 use serve::log;
 
-use super::Flags;
+use super::AgentFlags;
 use crate::install;
 
 const EXAMPLES: &str = "Examples:
@@ -18,7 +18,7 @@ pub struct Program {
     #[command(subcommand)]
     pub command: Option<Command>,
     #[command(flatten)]
-    pub daemon: Flags,
+    pub daemon: AgentFlags,
 }
 
 #[derive(clap::Subcommand)]
@@ -32,9 +32,9 @@ pub enum Command {
 #[derive(clap::Args)]
 pub struct Uninstall {
     #[command(flatten)]
-    pub install: install::Flags,
+    pub install: install::InstallFlags,
     #[command(flatten)]
-    pub log: log::Flags,
+    pub log: log::LogFlags,
 }
 
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ pub struct Check {
     #[arg(long, short, default_value = "text")]
     pub output: Output,
     #[command(flatten)]
-    pub install: install::Flags,
+    pub install: install::InstallFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

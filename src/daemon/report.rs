@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use contract::annotation;
 use jiff::{SignedDuration, Timestamp};
-use podfacts::Verdict as Decision;
+use podfacts::Verdict;
 use podfacts::{PodFacts, PodName};
-use report::node::{Counts, Heal, Heals, Pod, Repair, RepairAction, Report, Verdict};
+use report::node::{Counts, Heal, Heals, Pod, PodState, Repair, RepairAction, Report};
 use serve::health::Readiness;
 use serve::log::Log;
 use serve::page::Latest;
@@ -105,18 +105,18 @@ fn pod(name: String, facts: &PodFacts, added: Option<Added>, now: Timestamp) -> 
     let parameters = parameters(facts);
     let Some(Added { time, sample, backend, problem, .. }) = added else {
         let (verdict, reason) = match podfacts::of_pod(facts) {
-            Ok(Decision::Redirect { .. }) => (Verdict::Unknown, "not_observed"),
-            Ok(Decision::Skip(reason)) => (Verdict::Skipped, reason.as_str()),
-            Err(_) => (Verdict::Unknown, "annotation"),
+            Ok(Verdict::Redirect { .. }) => (PodState::Unknown, "not_observed"),
+            Ok(Verdict::Skip(reason)) => (PodState::Skipped, reason.as_str()),
+            Err(_) => (PodState::Unknown, "annotation"),
         };
         return Pod { name, verdict, reason: reason.to_owned(), parameters, ..Pod::default() };
     };
     let verdict = match (sample.verdict.as_str(), &problem) {
-        ("redirected", Some(_)) => Verdict::Drifted,
-        ("redirected", None) => Verdict::Redirected,
-        ("skipped", _) => Verdict::Skipped,
-        ("failed", _) if now.duration_since(time) <= STALE_FAILURE => Verdict::Failed,
-        _ => Verdict::Unknown,
+        ("redirected", Some(_)) => PodState::Drifted,
+        ("redirected", None) => PodState::Redirected,
+        ("skipped", _) => PodState::Skipped,
+        ("failed", _) if now.duration_since(time) <= STALE_FAILURE => PodState::Failed,
+        _ => PodState::Unknown,
     };
     let problem = problem.map(|(Problem::Failed(text) | Problem::Differs(text))| text);
     let (added, seconds) = (Some(time.to_string()), Some(sample.seconds));
@@ -134,11 +134,11 @@ fn parameters(facts: &PodFacts) -> BTreeMap<String, String> {
 fn counts(pods: &[Pod]) -> Counts {
     pods.iter().fold(Counts::default(), |mut counts, pod| {
         match pod.verdict {
-            Verdict::Redirected => counts.redirected += 1,
-            Verdict::Skipped => *counts.skipped.entry(pod.reason.clone()).or_default() += 1,
-            Verdict::Failed => counts.failed += 1,
-            Verdict::Drifted => counts.drifted += 1,
-            Verdict::Unknown => counts.unknown += 1,
+            PodState::Redirected => counts.redirected += 1,
+            PodState::Skipped => *counts.skipped.entry(pod.reason.clone()).or_default() += 1,
+            PodState::Failed => counts.failed += 1,
+            PodState::Drifted => counts.drifted += 1,
+            PodState::Unknown => counts.unknown += 1,
         }
         counts
     })

@@ -29,7 +29,7 @@ use super::report::Reporter;
 use super::sandboxes::{self, Sandboxes};
 use super::sockets::AgentSockets;
 use super::status::{INSTALL, record_ready};
-use super::{Error, Settings, successor, uninstall};
+use super::{AgentSettings, Error, successor, uninstall};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
 use crate::install;
 use crate::install::{Identity, Installation, Issued, Located, Mounts, Relocation, Resolver, Scope, Sources, Status};
@@ -57,7 +57,7 @@ const REMEDY: &str = "`install-cni uninstall` in a pod that mounts it removes th
 type SharedClient = Shared<BoxFuture<'static, Client>>;
 
 /// Serves the node until SIGTERM, and then keeps or removes the plugin as `decide` says.
-pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
+pub async fn run(settings: AgentSettings, log: Log) -> Result<(), Error> {
     let shutdown = signals::listen().map_err(Error::Signals)?;
     let mut registry = Registry::default();
     let (close, closed) = Shutdown::new();
@@ -103,7 +103,7 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
 
 /// The state that the tasks share.
 struct Daemon {
-    settings: Settings,
+    settings: AgentSettings,
     client: SharedClient,
     cache: Cache,
     readiness: Readiness,
@@ -130,7 +130,13 @@ struct Metrics {
 }
 
 impl Daemon {
-    fn new(mut settings: Settings, registry: &mut Registry, log: Log, sandboxes: Sandboxes, closed: &Shutdown) -> Self {
+    fn new(
+        mut settings: AgentSettings,
+        registry: &mut Registry,
+        log: Log,
+        sandboxes: Sandboxes,
+        closed: &Shutdown,
+    ) -> Self {
         let located = Located::at_start(Arc::make_mut(&mut settings.install));
         let readiness = Readiness::awaiting(&[INSTALL]);
         readiness.missing(AGENT, "this node's pods have not been listed yet");

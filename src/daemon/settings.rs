@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Error, Flags};
+use super::{AgentFlags, Error};
 use crate::in_place::InPlace;
 use crate::install;
 
 /// The settings of the daemon.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    pub install: Arc<install::Settings>,
+pub struct AgentSettings {
+    pub install: Arc<install::InstallSettings>,
     pub repair: repair::Settings,
     /// The node's name.
     pub node: String,
@@ -30,10 +30,10 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
 }
 
-impl Settings {
+impl AgentSettings {
     /// Parses the flags; also returns warnings about flags without effect.
-    pub fn parse(flags: Flags) -> Result<(Self, Vec<String>), Error> {
-        let Flags { own, install, mut repair, in_place, log } = flags;
+    pub fn parse(flags: AgentFlags) -> Result<(Self, Vec<String>), Error> {
+        let AgentFlags { own, install, mut repair, in_place, log } = flags;
         let (install, mut warnings) = install.settings(log.plugin_level().as_str())?;
         if install.entry.pod_namespace.is_empty() {
             let warning = "POD_NAMESPACE is empty: set it from metadata.namespace; without it, the plugin does not let \
@@ -88,12 +88,12 @@ mod tests {
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
-        flags: Flags,
+        flags: AgentFlags,
     }
 
-    fn settings(line: &str) -> Result<Settings, Error> {
+    fn settings(line: &str) -> Result<AgentSettings, Error> {
         let line = format!("x --kubernetes-service-host=10.0.0.1 --kubernetes-service-port=443 {line}");
-        Settings::parse(Program::parse_from(line.split_whitespace()).flags).map(|(settings, _)| settings)
+        AgentSettings::parse(Program::parse_from(line.split_whitespace()).flags).map(|(settings, _)| settings)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use podfacts::requests::DIRECTORIES;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::decide::Successor;
-use crate::install::{Directories, Relocation, Settings, directories_of};
+use crate::install::{Directories, InstallSettings, Relocation, directories_of};
 
 /// The time limit of the request, connecting included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(super) fn from_response(own: Directories, response: Result<Directories, Stri
 }
 
 /// Returns the successor, with its directories compared with those of `settings`.
-pub(super) async fn query(settings: &Settings) -> Successor {
+pub(super) async fn query(settings: &InstallSettings) -> Successor {
     let (socket, settings) = (settings.run_dir.join(contract::AGENT_SOCKET), settings.clone());
     let queried = tokio::task::spawn_blocking(move || {
         let response = directories(&socket);
@@ -53,7 +53,7 @@ pub(super) async fn query(settings: &Settings) -> Successor {
 }
 
 /// Returns the successor that has just taken over: queries it until it has installed the plugin, or [`INSTALL_TIMEOUT`] has passed.
-pub(super) async fn installed(settings: &Settings) -> Successor {
+pub(super) async fn installed(settings: &InstallSettings) -> Successor {
     let end = Instant::now() + INSTALL_TIMEOUT;
     loop {
         let successor = query(settings).await;

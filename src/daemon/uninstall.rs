@@ -17,7 +17,7 @@ const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// Removes the installation. Blocks. Errors are logged and do not stop the removal. Nothing is removed if the directories are to be
 /// found and are not known.
-pub fn uninstall(mut settings: install::Settings) -> Result<(), Error> {
+pub fn uninstall(mut settings: install::InstallSettings) -> Result<(), Error> {
     let socket = settings.run_dir.join(contract::AGENT_SOCKET);
     if lookup::agent::listens(&socket, CONNECT_TIMEOUT).is_ok() {
         return Err(Error::AgentRuns(socket));
@@ -39,7 +39,11 @@ pub fn uninstall(mut settings: install::Settings) -> Result<(), Error> {
 /// Removes the installation of an agent that ends. A replaced directory is an error, and nothing is removed: the runtime may read a
 /// chain in the new directory that needs the plugin. Likewise if the directories are not known. In a replaced cache nothing can be edited,
 /// so that the plugin stays as a stub.
-pub(super) async fn remove(settings: Arc<install::Settings>, sources: Sources, scope: Scope) -> Result<(), Error> {
+pub(super) async fn remove(
+    settings: Arc<install::InstallSettings>,
+    sources: Sources,
+    scope: Scope,
+) -> Result<(), Error> {
     let own = Arc::clone(&settings);
     let removal = tokio::task::spawn_blocking(move || {
         let replaced = sources.mounts.replaced().map(Obstacle::from);
@@ -57,7 +61,7 @@ pub(super) async fn remove(settings: Arc<install::Settings>, sources: Sources, s
 }
 
 /// Logs the failures; returns an error if there are any.
-fn report(errors: &[install::Error], settings: &install::Settings) -> Result<(), Error> {
+fn report(errors: &[install::Error], settings: &install::InstallSettings) -> Result<(), Error> {
     for error in errors {
         let error = error.to_string();
         tracing::error!(error = %settings.given.on_node(&error), "not removed");

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::scope::Scope;
-use super::settings::Settings;
+use super::settings::InstallSettings;
 
 /// The directories of one installer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,8 +54,8 @@ struct Id {
 
 impl Directories {
     /// The directories that `settings` name, with the name of the network in them; an error if one is missing.
-    pub(super) fn of(settings: &Settings, network: Option<String>) -> io::Result<Self> {
-        let Settings { net_dir, bin_dir, given, .. } = settings;
+    pub(super) fn of(settings: &InstallSettings, network: Option<String>) -> io::Result<Self> {
+        let InstallSettings { net_dir, bin_dir, given, .. } = settings;
         let place = Place { conf: given.path_on_node(net_dir), bin: given.path_on_node(bin_dir), network };
         Ok(Self { conf: Id::of(net_dir)?, bin: Id::of(bin_dir)?, place })
     }

@@ -16,7 +16,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::operation::{Operation, Source};
 use super::scope::Scope;
-use super::settings::Settings;
+use super::settings::InstallSettings;
 use super::temporary;
 
 /// A change failed.
@@ -222,7 +222,7 @@ impl<'a> Files<'a> {
 /// Syncs the existing directories of an installation. An earlier process may have been killed between a rename or
 /// removal and the sync of its directory. Without this sync, a power cut could undo that change and still keep later
 /// changes that depend on it.
-pub(super) fn sync_directories(settings: &Settings) {
+pub(super) fn sync_directories(settings: &InstallSettings) {
     for dir in Scope::ALL.paths(settings) {
         match sync(&dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! The installer's flags and environment variables, with Istio's names, parsed into [`Settings`].
+//! The installer's flags and environment variables, with Istio's names, parsed into [`InstallSettings`].
 //!
 //! `daemon` flattens them into the command line. A flag takes precedence over its variable. An empty variable counts as unset,
 //! because an empty key of a ConfigMap does not mean `false`.
@@ -9,7 +9,9 @@ use clap::Args;
 use contract::diagnostics::{Documented, page};
 
 use super::server::{InvalidHost, Server};
-use super::settings::{Asked, Entry, Given, KubeconfigSettings, Mode, OWNED, OfRuntime, RESYNC_INTERVAL, Settings};
+use super::settings::{
+    Asked, Entry, Given, InstallSettings, KubeconfigSettings, Mode, OWNED, OfRuntime, RESYNC_INTERVAL,
+};
 use crate::runtime_config;
 
 /// The value of a directory that the container runtime's configuration names.
@@ -21,7 +23,7 @@ const STANDALONE: &str = "YYY-istio-cni.conf";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Installing")]
 #[group(skip)]
-pub struct Flags {
+pub struct InstallFlags {
     /// The CNI configuration file to chain into, or to write if not chained. Empty: the file that the runtime uses.
     #[arg(long, env = "CNI_CONF_NAME", default_value = "", value_parser = file_name)]
     cni_conf_name: String,
@@ -152,20 +154,20 @@ impl Documented for Error {
     }
 }
 
-impl Flags {
+impl InstallFlags {
     /// The settings, and warnings about flags without effect. `plugin_log_level` is the level of the scope `cni-plugin` in the
     /// daemon's log flags.
-    pub fn settings(self, plugin_log_level: &str) -> Result<(Settings, Vec<String>), Error> {
+    pub fn settings(self, plugin_log_level: &str) -> Result<(InstallSettings, Vec<String>), Error> {
         let (warnings, server) = (self.ignored.warnings(), self.server()?);
         Ok((self.with_server(server, plugin_log_level), warnings))
     }
 
     /// The settings of a removal, which needs no API server and is possible outside of a pod.
-    pub fn removal(self) -> Settings {
+    pub fn removal(self) -> InstallSettings {
         self.with_server(Server::unspecified(), "")
     }
 
-    fn with_server(self, server: Server, plugin_log_level: &str) -> Settings {
+    fn with_server(self, server: Server, plugin_log_level: &str) -> InstallSettings {
         let (mode, given) = (self.mode(), self.given());
         let kubeconfig = KubeconfigSettings {
             server,
@@ -178,7 +180,7 @@ impl Flags {
         let net_dir = if given.conf.is_auto { below_root(runtime_config::CONF_DIR) } else { self.mounted_cni_net_dir };
         let bin_dir = if given.bin.is_auto { below_root(runtime_config::BIN_DIR) } else { self.mounted_cni_bin_dir };
         let names = self.exclude_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
-        Settings {
+        InstallSettings {
             net_dir,
             bin_source: self.cni_bin_source_dir,
             bin_dir,
@@ -309,10 +311,10 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        flags: Flags,
+        flags: InstallFlags,
     }
 
-    fn settings(args: &[&str]) -> (Settings, Vec<String>) {
+    fn settings(args: &[&str]) -> (InstallSettings, Vec<String>) {
         let base = ["install-cni", "--kubernetes-service-host=fd00::1", "--kubernetes-service-port=443"];
         let cli = Cli::try_parse_from(base.iter().chain(args)).unwrap();
         cli.flags.settings("info").unwrap()

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::settings::{Given, OfRuntime, Settings};
+use super::settings::{Given, InstallSettings, OfRuntime};
 use crate::runtime_config::{self, BIN_DIR, CONF_DIR, Compared, Directories, Named, compare, resolve};
 
 /// The values that `auto` finds, for messages.
@@ -86,7 +86,7 @@ pub(super) struct Comparison {
 impl Located {
     /// Finds the directories and sets those of `settings` that are not given. If they are not known, the settings name the runtimes'
     /// default directories, in which nothing may be changed.
-    pub fn at_start(settings: &mut Settings) -> Self {
+    pub fn at_start(settings: &mut InstallSettings) -> Self {
         let start = find(&settings.given);
         let found = start.clone().unwrap_or_default();
         for (dir, path) in [(&found.conf, &mut settings.net_dir), (&found.bin, &mut settings.bin_dir)] {

@@ -15,7 +15,7 @@ use super::record::{self, Record};
 use super::scope::Scope;
 use super::server::Server;
 use super::set_aside::SetAside;
-use super::settings::{Entry, Given, KubeconfigSettings, Mode, OfRuntime, RESYNC_INTERVAL, Settings};
+use super::settings::{Entry, Given, InstallSettings, KubeconfigSettings, Mode, OfRuntime, RESYNC_INTERVAL};
 use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
 
 /// The content of each file, by path. The names of configuration and plugin directories are numbered: `/net0`, `/bin1`.
@@ -23,8 +23,8 @@ use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
 pub(crate) struct Node(BTreeMap<PathBuf, Vec<u8>>);
 
 /// The settings of an agent with these directories.
-pub(crate) fn settings(conf: usize, bin: usize) -> Settings {
-    Settings {
+pub(crate) fn settings(conf: usize, bin: usize) -> InstallSettings {
+    InstallSettings {
         net_dir: format!("/net{conf}").into(),
         bin_source: "/image".into(),
         bin_dir: format!("/bin{bin}").into(),
@@ -106,7 +106,7 @@ impl Node {
         plan.steps.iter().for_each(|step| self.apply(&step.operation));
     }
 
-    fn snapshot(&self, settings: &Settings, conf: usize, bin: usize) -> Snapshot {
+    fn snapshot(&self, settings: &InstallSettings, conf: usize, bin: usize) -> Snapshot {
         let plugin = settings.bin_dir.join(contract::PLUGIN_NAME);
         let state = if self.0.contains_key(&plugin) { BinaryState::Same } else { BinaryState::Missing };
         let binary = Binary { name: contract::PLUGIN_NAME.to_owned(), mode: 0o755, state };
@@ -138,7 +138,7 @@ impl Node {
         files.filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect::<Vec<_>>().into_iter()
     }
 
-    fn networks(&self, settings: &Settings) -> Vec<NetworkFile> {
+    fn networks(&self, settings: &InstallSettings) -> Vec<NetworkFile> {
         let network = |name: String| {
             let content = self.0[&settings.net_dir.join(&name)].clone();
             NetworkFile { name, content, mode: 0o644, is_recent: false, unread: None }
@@ -146,7 +146,7 @@ impl Node {
         self.names(&settings.net_dir).filter(|name| is_read(name)).map(network).collect()
     }
 
-    fn set_aside(&self, settings: &Settings) -> Vec<SetAside> {
+    fn set_aside(&self, settings: &InstallSettings) -> Vec<SetAside> {
         let read = |name: String| SetAside::of(&name, self.0[&settings.net_dir.join(&name)].clone(), 0o644);
         self.names(&settings.net_dir).filter_map(read).collect()
     }

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::read::too_large;
-use super::settings::Settings;
+use super::settings::InstallSettings;
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// The maximum size of the list of mounts, in bytes.
@@ -72,7 +72,7 @@ struct Mount {
 
 impl Mounts {
     /// Remembers the mounts that hold the directories of `settings`. A missing directory is left out.
-    pub fn of(settings: &Settings) -> Self {
+    pub fn of(settings: &InstallSettings) -> Self {
         let mounts = match read() {
             Ok(mounts) => mounts,
             Err(error) => {

@@ -25,7 +25,7 @@ use super::operation::Operation;
 use super::read::Unread;
 use super::server::Unresolved;
 use super::set_aside::SetAside;
-use super::settings::Settings;
+use super::settings::InstallSettings;
 use super::snapshot::{Binary, BinaryState, Snapshot};
 
 /// File operations in their order, and the obstacles to further ones.
@@ -247,7 +247,7 @@ impl Plan {
 /// Plans an installation. The binary precedes the chain entry, so that a chain never names a missing plugin. The
 /// kubeconfig also precedes it, so that a chain never names a plugin without a kubeconfig on a node where the plugin is
 /// new.
-pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
+pub fn install(settings: &InstallSettings, snapshot: &Snapshot) -> Plan {
     let warnings = snapshot.warnings();
     let is_renamed_by_cilium = snapshot.set_aside.iter().any(SetAside::is_of_cilium);
     let mut plan = Plan { was_installed: was_installed(snapshot), warnings, is_renamed_by_cilium, ..Plan::default() };
@@ -271,7 +271,7 @@ pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
 }
 
 /// The step that adds the directories to the record of the run directory. It precedes the edit of the chain.
-fn record_directories(settings: &Settings, snapshot: &Snapshot) -> Option<Step> {
+fn record_directories(settings: &InstallSettings, snapshot: &Snapshot) -> Option<Step> {
     let operation = installed::update(&snapshot.installed, snapshot.directories.as_ref()?, &settings.run_dir)?;
     Some(Step { operation, reason: Reason::Recorded })
 }
@@ -295,7 +295,7 @@ fn was_installed(snapshot: &Snapshot) -> bool {
 
 /// Adds the copies of the image's programs; returns whether the image could be read. Programs are copied only if the plugin
 /// `can_start_pods`, because [`was_installed`] takes an existing binary as evidence of a working installation.
-fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, can_start_pods: bool) -> bool {
+fn plan_binaries(plan: &mut Plan, settings: &InstallSettings, snapshot: &Snapshot, can_start_pods: bool) -> bool {
     let binaries = match &snapshot.binaries {
         Ok(binaries) => binaries,
         Err(unread) => {
@@ -319,7 +319,7 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, can_
 }
 
 /// Adds the update of the kubeconfig. An existing kubeconfig stays while its new content is unknown.
-fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
+fn plan_kubeconfig(plan: &mut Plan, settings: &InstallSettings, snapshot: &Snapshot) {
     let account = match &snapshot.account {
         Ok(account) => account,
         Err(missing) => return plan.obstacles.push(missing.clone().into()),

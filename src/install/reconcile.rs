@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::files::{self, Files};
 use super::metrics::Metrics;
 use super::plan::{Plan, Reason, Step};
-use super::settings::{Given, Settings};
+use super::settings::{Given, InstallSettings};
 use super::snapshot::CompareCache;
 use super::sources::Sources;
 use super::status::Status;
@@ -37,7 +37,7 @@ const THREAD: &str = "installer";
 
 /// Installs the plugin and corrects deviations until shutdown is requested; reports the progress to `status`.
 pub async fn run(
-    settings: Arc<Settings>,
+    settings: Arc<InstallSettings>,
     sources: Sources,
     metrics: Metrics,
     status: Sender<Status>,
@@ -62,13 +62,13 @@ pub async fn run(
 }
 
 /// Returns the obstacles to an installation on the node in its current state. Changes nothing.
-pub fn obstacles(settings: &Settings, sources: &Sources, liveness: &Liveness) -> Vec<String> {
+pub fn obstacles(settings: &InstallSettings, sources: &Sources, liveness: &Liveness) -> Vec<String> {
     let plan = sources.plan(settings, &mut CompareCache::default(), liveness);
     texts(&plan.obstacles, &settings.given).collect()
 }
 
 struct Reconciler {
-    settings: Arc<Settings>,
+    settings: Arc<InstallSettings>,
     sources: Sources,
     metrics: Metrics,
     status: Sender<Status>,
@@ -84,7 +84,7 @@ struct Reconciler {
 
 impl Reconciler {
     fn new(
-        settings: Arc<Settings>,
+        settings: Arc<InstallSettings>,
         sources: Sources,
         metrics: Metrics,
         status: Sender<Status>,
@@ -106,7 +106,7 @@ impl Reconciler {
         // The liveness probe also limits this first access to the node's file systems, which may hang.
         self.liveness.alive(THREAD, PASS_LIMIT);
         files::sync_directories(&self.settings);
-        let Settings { net_dir, bin_dir, account_dir, run_dir, .. } = &*self.settings;
+        let InstallSettings { net_dir, bin_dir, account_dir, run_dir, .. } = &*self.settings;
         let directories = [net_dir, bin_dir, account_dir, run_dir].map(Clone::clone);
         let mut watch = Watch::new(directories).except(is_irrelevant);
         while !shutdown.is_requested() {

@@ -15,7 +15,7 @@ use super::mounts::Replaced;
 use super::plan::{self, Obstacle, Plan, Step};
 use super::record;
 use super::scope::Scope;
-use super::settings::Settings;
+use super::settings::InstallSettings;
 use super::snapshot::Snapshot;
 
 /// A file that stays on the node.
@@ -39,12 +39,17 @@ const PERIODS: u32 = 4;
 ///
 /// Waits between entry and program: a runtime that read the chain before still executes the plugin for pods that are starting, and
 /// caches the chain at the end of their ADD. Then plans again, because another writer may have restored the entry meanwhile.
-pub fn remove(settings: &Settings, scope: Scope, in_flight: Duration) -> Vec<Error> {
+pub fn remove(settings: &InstallSettings, scope: Scope, in_flight: Duration) -> Vec<Error> {
     remove_with(settings, scope, in_flight, &RuntimeCache::Mounted(&settings.cache_dir))
 }
 
 /// Like [`remove`], with this cache of the runtime.
-pub fn remove_with(settings: &Settings, scope: Scope, in_flight: Duration, cache: &RuntimeCache<'_>) -> Vec<Error> {
+pub fn remove_with(
+    settings: &InstallSettings,
+    scope: Scope,
+    in_flight: Duration,
+    cache: &RuntimeCache<'_>,
+) -> Vec<Error> {
     files::sync_directories(settings);
     let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings), scope, None));
     let mut chained = first.steps.iter().filter(in_chains(settings)).peekable();
@@ -115,14 +120,14 @@ impl RuntimeCache<'_> {
     }
 }
 
-fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {
+fn in_chains(settings: &InstallSettings) -> impl Fn(&&Step) -> bool {
     let record = settings.net_dir.join(record::FILE);
     move |step| step.operation.path().parent() == Some(&settings.net_dir) && step.operation.path() != record
 }
 
 /// Applies a removal plan and returns the failures. If a chain may still name the plugin, all files but the network
 /// configurations stay.
-fn apply_plan(plan: &Plan, settings: &Settings, files: &Files<'_>) -> Vec<Error> {
+fn apply_plan(plan: &Plan, settings: &InstallSettings, files: &Files<'_>) -> Vec<Error> {
     for warning in &plan.warnings {
         tracing::warn!("{}", settings.given.on_node(warning));
     }
@@ -142,7 +147,7 @@ fn apply_plan(plan: &Plan, settings: &Settings, files: &Files<'_>) -> Vec<Error>
     errors
 }
 
-fn apply(files: &Files<'_>, step: &Step, settings: &Settings, errors: &mut Vec<Error>) {
+fn apply(files: &Files<'_>, step: &Step, settings: &InstallSettings, errors: &mut Vec<Error>) {
     let path = settings.given.path_on_node(step.operation.path());
     tracing::info!(reason = step.reason.as_str(), path = %path.display(), "{}", step.operation.verb());
     if let Err(error) = files.apply(&step.operation) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::settings::Settings;
+use super::settings::InstallSettings;
 
 /// The directories that a removal covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,8 +25,8 @@ impl Scope {
     }
 
     /// The covered directories, by the paths under which this process has them mounted.
-    pub fn paths(self, settings: &Settings) -> Vec<PathBuf> {
-        let Settings { net_dir, bin_dir, run_dir, .. } = settings;
+    pub fn paths(self, settings: &InstallSettings) -> Vec<PathBuf> {
+        let InstallSettings { net_dir, bin_dir, run_dir, .. } = settings;
         let all = [(self.conf, net_dir), (self.bin, bin_dir), (self.run, run_dir)];
         all.into_iter().filter(|(covered, _)| *covered).map(|(_, path)| path.clone()).collect()
     }

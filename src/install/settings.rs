@@ -18,7 +18,7 @@ pub(super) const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The settings of an installation or a removal.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct InstallSettings {
     /// The node's CNI configuration directory.
     pub net_dir: PathBuf,
     /// The directory of the programs in the image.
@@ -95,7 +95,7 @@ pub struct KubeconfigSettings {
     pub mode: u32,
 }
 
-/// The chain entry: the keys of Istio's `PluginConfig`, and further ones. `cni::Settings` parses them.
+/// The chain entry: the keys of Istio's `PluginConfig`, and further ones. `cni::PluginSettings` parses them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// `plugin_log_level`
@@ -148,7 +148,7 @@ impl Given {
     }
 }
 
-impl Settings {
+impl InstallSettings {
     /// The name of the network configuration that a path of another container names, if it may be in the directory of this program.
     pub(super) fn named_by<'p>(&self, path: &'p Path) -> Option<&'p str> {
         let is_here = may_be(path.parent()?, &self.net_dir, self.given.conf.on_node.as_deref());

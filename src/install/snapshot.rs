@@ -24,7 +24,7 @@ use super::read::{
 use super::record::{self, Record};
 use super::server::Resolution;
 use super::set_aside::{self, SetAside};
-use super::settings::{Mode, Settings};
+use super::settings::{InstallSettings, Mode};
 use super::temporary::is_stale;
 
 /// The number of bytes of two binaries that are compared at a time.
@@ -114,12 +114,12 @@ type Stamp = (u64, u64, u64, (i64, i64));
 
 impl Snapshot {
     /// Reads all directories that `settings` name. Does not look up the API server's name.
-    pub fn take(settings: &Settings) -> Self {
+    pub fn take(settings: &InstallSettings) -> Self {
         Self::take_with(settings, settings.kubeconfig.server.without_lookup(), &mut CompareCache::default())
     }
 
     /// Like [`take`](Self::take), with the address of the API server and the comparisons of earlier snapshots.
-    pub fn take_with(settings: &Settings, server: Resolution, compared: &mut CompareCache) -> Self {
+    pub fn take_with(settings: &InstallSettings, server: Resolution, compared: &mut CompareCache) -> Self {
         let (networks, record) = configuration(settings);
         let drop_ins = drop_ins(&settings.net_dir, networks.iter().flatten());
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
@@ -177,12 +177,12 @@ fn installed(path: &Path) -> Result<Installed, Illegible> {
 }
 
 /// Reads the configuration files in the runtime's order, and the record of those that this program created.
-pub fn configuration(settings: &Settings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
+pub fn configuration(settings: &InstallSettings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
     let record = record_file(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
     (networks(settings, record.as_ref()).map_err(unread(&settings.net_dir)), record)
 }
 
-fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<NetworkFile>> {
+fn networks(settings: &InstallSettings, record: Option<&Record>) -> io::Result<Vec<NetworkFile>> {
     let named = match &settings.mode {
         Mode::Chained { primary } => [primary.as_deref(), None],
         Mode::Owned { primary, file } => [primary.as_deref(), Some(file.as_str())],
@@ -286,7 +286,7 @@ fn file_names(dir: &Path) -> BTreeSet<String> {
     files.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-fn binaries(settings: &Settings, compared: &mut CompareCache) -> Result<Vec<Binary>, Unread> {
+fn binaries(settings: &InstallSettings, compared: &mut CompareCache) -> Result<Vec<Binary>, Unread> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&settings.bin_source).map_err(unread(&settings.bin_source))? {
         let path = entry.map_err(unread(&settings.bin_source))?.path();
@@ -370,7 +370,7 @@ fn equal(mut pair: [File; 2], size: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-fn account(settings: &Settings) -> Result<Account, Unread> {
+fn account(settings: &InstallSettings) -> Result<Account, Unread> {
     let path = settings.account_dir.join("token");
     let token = limited(&path).map_err(unread(&path))?;
     let token = String::from_utf8_lossy(&token).trim().to_owned();

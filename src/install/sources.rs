@@ -12,7 +12,7 @@ use super::locate::Located;
 use super::mounts::{Mounts, Replaced};
 use super::plan::{self, Obstacle, Plan};
 use super::server::Resolver;
-use super::settings::Settings;
+use super::settings::InstallSettings;
 use super::snapshot::{CompareCache, Snapshot};
 
 /// The name under which a replaced directory is reported to the liveness probe.
@@ -43,7 +43,7 @@ impl Sources {
     /// the runtime's configuration no longer names, the installation is kept, because the runtime may not have read it yet.
     ///
     /// A condition that a restart ends fails the liveness probe.
-    pub(super) fn plan(&self, settings: &Settings, compared: &mut CompareCache, liveness: &Liveness) -> Plan {
+    pub(super) fn plan(&self, settings: &InstallSettings, compared: &mut CompareCache, liveness: &Liveness) -> Plan {
         let replaced = self.mounts.replaced();
         let located = self.located.compare();
         let moved = located.obstacle.as_ref().filter(|found| found.ends_by_restart());
@@ -80,7 +80,7 @@ impl Sources {
     }
 
     /// Reads the node, with the current address and token.
-    fn snapshot(&self, settings: &Settings, compared: &mut CompareCache) -> Snapshot {
+    fn snapshot(&self, settings: &InstallSettings, compared: &mut CompareCache) -> Snapshot {
         let mut snapshot = Snapshot::take_with(settings, self.resolver.resolution(), compared);
         snapshot.account = self.identity.account(snapshot.account);
         snapshot

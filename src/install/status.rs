@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::directories::Directories;
-use super::settings::Settings;
+use super::settings::InstallSettings;
 use super::{plan, snapshot};
 
 /// The progress of the installation on this node.
@@ -31,12 +31,12 @@ impl Status {
 /// The status of one installer and the directories of its installation, for other tasks.
 #[derive(Debug, Clone)]
 pub struct Installation {
-    settings: Arc<Settings>,
+    settings: Arc<InstallSettings>,
     status: watch::Receiver<Status>,
 }
 
 impl Installation {
-    pub fn new(settings: Arc<Settings>, status: watch::Receiver<Status>) -> Self {
+    pub fn new(settings: Arc<InstallSettings>, status: watch::Receiver<Status>) -> Self {
         Self { settings, status }
     }
 
@@ -48,7 +48,7 @@ impl Installation {
 }
 
 /// Reads the directories that `settings` name, and the network in them; an error if a directory is missing.
-pub fn directories_of(settings: &Settings) -> io::Result<Directories> {
+pub fn directories_of(settings: &InstallSettings) -> io::Result<Directories> {
     let network = snapshot::configuration(settings).0.ok().and_then(|files| plan::chained_network(&files));
     Directories::of(settings, network)
 }

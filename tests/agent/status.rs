@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use report::node::{Report, Verdict};
+use report::node::{PodState, Report};
 use serde_json::json;
 
 use test_support::api::Api;
@@ -76,7 +76,7 @@ async fn a_report_has_verdicts_heals_repairs_and_the_chain() {
     });
     let of = |name: &str| report.pods.iter().find(|pod| pod.name == format!("shop/{name}")).unwrap();
     let verdicts = ["web", "db", "old", "bad"].map(|name| of(name).verdict);
-    use Verdict::{Drifted, Failed, Redirected, Unknown};
+    use PodState::{Drifted, Failed, Redirected, Unknown};
     assert_eq!(verdicts, [Redirected, Drifted, Unknown, Failed], "{report:?}");
     assert_eq!((of("web").seconds, of("web").backend.as_deref()), (Some(0.0015), Some("iptables-nft")));
     assert_eq!((of("old").added.as_deref(), of("old").reason.as_str()), (None, "not_observed"));

@@ -86,7 +86,7 @@ impl Start {
         assert!(crashes >= self.at_least, "only {crashes} steps were seen");
     }
 
-    fn settings(&self, node: &Node) -> istio_cni::install::Settings {
+    fn settings(&self, node: &Node) -> istio_cni::install::InstallSettings {
         match self.mode {
             "owned" => node.settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() }),
             _ => node.chained(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use istio_cni::install::Settings;
+use istio_cni::install::InstallSettings;
 use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Plan};
 use istio_cni::install::record;
@@ -46,12 +46,12 @@ impl Node {
         self.root.path().join(relative)
     }
 
-    pub(crate) fn chained(&self) -> Settings {
+    pub(crate) fn chained(&self) -> InstallSettings {
         self.settings(Mode::Chained { primary: None })
     }
 
-    pub(crate) fn settings(&self, mode: Mode) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self, mode: Mode) -> InstallSettings {
+        InstallSettings {
             net_dir: self.path("net"),
             bin_source: self.path("image"),
             bin_dir: self.path("bin"),
@@ -124,7 +124,7 @@ impl Node {
 }
 
 /// Makes plans and applies them until a plan has no steps; returns this plan, which may have obstacles.
-pub(crate) fn install(settings: &Settings) -> Plan {
+pub(crate) fn install(settings: &InstallSettings) -> Plan {
     for _ in 0..5 {
         let plan = plan::install(settings, &Snapshot::take(settings));
         if plan.steps.is_empty() {

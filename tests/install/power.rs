@@ -18,7 +18,7 @@ use clap::Parser as _;
 use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Step};
 use istio_cni::install::snapshot::Snapshot;
-use istio_cni::install::{Flags, Scope, Settings, remove};
+use istio_cni::install::{InstallFlags, InstallSettings, Scope, remove};
 use test_support::api::Api;
 use test_support::daemon::{Daemon, Node, cluster, directories, own_pod, strace, until};
 use test_support::program::under_test;
@@ -33,7 +33,7 @@ const OLDER: [u8; 900] = [0x7f; 900];
 #[derive(clap::Parser)]
 struct Cli {
     #[command(flatten)]
-    flags: Flags,
+    flags: InstallFlags,
 }
 
 /// The traced program.
@@ -74,7 +74,7 @@ impl Site {
         ["net", "bin", "run"].map(|dir| self.node.path(dir)).to_vec()
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> InstallSettings {
         let mut arguments = vec!["install-cni".to_owned()];
         arguments.extend(directories(&self.node).into_iter().chain(self.flags.iter().cloned()));
         let pod = ["kubernetes-service-host=10.0.0.1", "kubernetes-service-port=443", "pod-namespace=istio-system"];

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use clap::Parser as _;
-use istio_cni::install::Flags;
+use istio_cni::install::InstallFlags;
 use istio_cni::install::server::Server;
 
 use super::faults::SmallFilesystem;
@@ -15,11 +15,11 @@ use super::reconcile::Installer;
 #[derive(clap::Parser)]
 struct Program {
     #[command(flatten)]
-    flags: Flags,
+    flags: InstallFlags,
 }
 
 /// Parses these flags.
-fn settings(flags: &[&str]) -> Result<istio_cni::install::Settings, String> {
+fn settings(flags: &[&str]) -> Result<istio_cni::install::InstallSettings, String> {
     let program = Program::try_parse_from(["install-cni"].iter().chain(flags)).map_err(|error| error.to_string())?;
     program.flags.settings("info").map(|(settings, _)| settings).map_err(|error| error.to_string())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
-use istio_cni::install::{Identity, Issued, Located, Metrics, Resolver, Settings, Sources, Status, Token, run};
+use istio_cni::install::{Identity, InstallSettings, Issued, Located, Metrics, Resolver, Sources, Status, Token, run};
 use prometheus_client::registry::Registry;
 use serve::health::Liveness;
 use serve::shutdown::{Shutdown, Trigger};
@@ -27,12 +27,12 @@ pub(crate) struct Installer {
 }
 
 impl Installer {
-    pub(crate) fn start(settings: Settings) -> Self {
+    pub(crate) fn start(settings: InstallSettings) -> Self {
         Self::with_identity(settings, Identity::Daemon)
     }
 
     /// Starts an installer that writes the token of this identity to the kubeconfig.
-    fn with_identity(mut settings: Settings, identity: Identity) -> Self {
+    fn with_identity(mut settings: InstallSettings, identity: Identity) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::{CommandFactory as _, Parser};
-use istio_cni::daemon::{self, Settings};
+use istio_cni::daemon::{self, AgentSettings};
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::chart::PLATFORMS;
 use crate::helm::AGENT;
 use crate::objects::parse;
 
-/// Flags for the node and the pod, without which the program fails or warns.
+/// AgentFlags for the node and the pod, without which the program fails or warns.
 const POD: [&str; 3] = ["--node-name=n1", "--pod-namespace=kube-system", "--plugin-service-account=istio-cni-plugin"];
 
 /// The command line of `install-cni`.
@@ -21,7 +21,7 @@ const POD: [&str; 3] = ["--node-name=n1", "--pod-namespace=kube-system", "--plug
 #[command(args_override_self = true)]
 struct InstallCni {
     #[command(flatten)]
-    flags: daemon::Flags,
+    flags: daemon::AgentFlags,
 }
 
 pub(crate) fn of_the_manifests() {
@@ -91,17 +91,17 @@ fn mode_of(values: &[&str]) -> &'static str {
 }
 
 /// Parses flags as the program does; fails on warnings about flags without effect.
-fn settings(flags: &[String]) -> Settings {
+fn settings(flags: &[String]) -> AgentSettings {
     let given = ["install-cni", "--kubernetes-service-host=10.0.0.1", "--kubernetes-service-port=443"];
     let line = given.into_iter().chain(flags.iter().map(String::as_str));
     let program = InstallCni::try_parse_from(line).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
-    let (settings, warnings) = Settings::parse(program.flags).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
+    let (settings, warnings) = AgentSettings::parse(program.flags).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
     assert_eq!(warnings, Vec::<String>::new(), "{flags:?}");
     settings
 }
 
 /// Parses the agent's arguments and variables and checks its ports against the settings.
-fn understood(agent: &Agent<'_>) -> Settings {
+fn understood(agent: &Agent<'_>) -> AgentSettings {
     let line = agent.line();
     assert_eq!(line[0], "install-cni");
     let settings = settings(&[&line[1..], &as_flags(&agent.environment())].concat());

@@ -54,12 +54,12 @@ pub struct NetConf<'a> {
     /// All annotations of the pod, if the chain entry declares [`contract::POD_ANNOTATIONS_CAPABILITY`] and the runtime
     /// supports it.
     pub pod_annotations: Option<BTreeMap<String, String>>,
-    pub settings: Settings,
+    pub settings: PluginSettings,
 }
 
 /// The keys that the installer writes into the chain entry: Istio's `PluginConfig`, `force_iptables_binary` and `refuse_sandboxes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct PluginSettings {
     /// `plugin_log_level`. An unknown level means `info`: a log level must not fail a pod.
     pub log_level: Level,
     /// `cni_agent_run_dir`: the directory of sockets, log file and kubeconfig.
@@ -95,7 +95,7 @@ impl<'a> NetConf<'a> {
             name,
             prev_result: keys.get("prevResult")?,
             pod_annotations: keys.pod_annotations(),
-            settings: Settings::from_keys(&keys)?,
+            settings: PluginSettings::from_keys(&keys)?,
         })
     }
 }
@@ -128,7 +128,7 @@ fn version(text: &str) -> Result<Version, Error> {
     Version::find(text).ok_or_else(|| Error::Version(excerpt(text)))
 }
 
-impl Settings {
+impl PluginSettings {
     fn from_keys(keys: &Keys<'_>) -> Result<Self, Error> {
         let run_dir: Option<String> = keys.get(config_key::RUN_DIR)?;
         let run_dir = run_dir.filter(|dir| !dir.is_empty());

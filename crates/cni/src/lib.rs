@@ -16,7 +16,7 @@ mod version;
 pub use args::PodArgs;
 pub use call::{Attachment, Call, Target};
 pub use command::Command;
-pub use conf::{NetConf, Removed, Settings, read, skip};
+pub use conf::{NetConf, PluginSettings, Removed, read, skip};
 pub use error::{Code, Error};
 pub use version::Version;
 

@@ -24,7 +24,7 @@ use super::workload::read_pod;
 use super::{Error, Streams, documents, text};
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct Flags {
+pub(super) struct AddFlags {
     /// File of the plugin's standard input; `-` is standard input
     #[arg(long, value_name = "FILE")]
     stdin: PathBuf,
@@ -43,7 +43,7 @@ pub(super) struct Flags {
     output: Output,
 }
 
-pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+pub(super) async fn run(flags: &AddFlags, mut streams: Streams<'_>) -> Result<(), Error> {
     let environment = environment(&text::read(&flags.environment)?);
     let input = text::read_or_input(&flags.stdin, &mut streams)?;
     let Call::Add(target) = Call::parse(&|name| environment.get(name).cloned())? else { return Err(Error::NoAdd) };
@@ -80,7 +80,7 @@ fn backend(conf: &NetConf<'_>) -> &'static str {
 
 /// Explains the decision about the pod of a call. `refuses`: the chain entry refuses pods in sandboxes.
 async fn of_pod(
-    flags: &Flags,
+    flags: &AddFlags,
     name: &PodName,
     target: &Target,
     refuses: bool,

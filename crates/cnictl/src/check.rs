@@ -23,7 +23,7 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Flags {
+pub struct CheckFlags {
     /// Namespace of the DaemonSet
     #[arg(long, short, default_value = "kube-system")]
     namespace: String,
@@ -34,7 +34,7 @@ pub struct Flags {
     output: Output,
 }
 
-pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+pub(super) async fn run(flags: &CheckFlags, mut streams: Streams<'_>) -> Result<(), Error> {
     let client = flags.cluster.client(&mut streams).await?;
     let facts = gather::gather(&client, &flags.namespace).await;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -15,13 +15,13 @@ const EXAMPLES: &str = "Examples:
 /// The flags of `completion`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Flags {
+pub struct CompletionFlags {
     /// Shell that completes commands and flags
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub(super) fn run(flags: &Flags, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn run(flags: &CompletionFlags, out: &mut dyn Write) -> Result<(), Error> {
     let mut program = Program::command();
     let (name, mut text) = (program.get_name().to_owned(), Vec::new());
     clap_complete::generate(flags.shell, &mut program, name, &mut text);

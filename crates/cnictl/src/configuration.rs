@@ -32,7 +32,7 @@ const MESH_MAP_FLAG: &str = "--meshConfigMapName";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Configuration")]
 #[group(skip)]
-pub(super) struct Flags {
+pub(super) struct ConfigurationFlags {
     /// File of the injection's configuration, or of a single template
     #[arg(long = "injectConfigFile", value_name = "FILE")]
     inject_config_file: Option<PathBuf>,
@@ -109,7 +109,7 @@ impl Files {
     }
 }
 
-impl Flags {
+impl ConfigurationFlags {
     /// Reads files, then the missing parts from the cluster. `needed`: a cluster is required even if the files are complete.
     pub(super) async fn load(&self, needed: bool, streams: &mut Streams<'_>) -> Result<Loaded, Error> {
         if self.webhook_config.is_some() {

@@ -15,7 +15,7 @@ use super::{Error, text};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Dapr")]
 #[group(skip)]
-pub(super) struct Flags {
+pub(super) struct DaprFlags {
     /// Image of daprd
     #[arg(long = "daprImage", env = "SIDECAR_IMAGE", value_name = "IMAGE")]
     dapr_image: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Loaded {
     components: Vec<Component>,
 }
 
-impl Flags {
+impl DaprFlags {
     /// Loads the settings for an injection. Dapr's Components among the `documents` can add containers to the pods.
     pub(super) fn load(&self, documents: &[Value]) -> Result<Loaded, Error> {
         let path = self.dapr_trust_anchors.as_deref().ok_or(Error::NoTrustAnchors)?;

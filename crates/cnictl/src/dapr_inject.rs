@@ -10,7 +10,7 @@ use clap::Args;
 use super::{Error, Streams, dapr, documents, text};
 
 #[derive(Debug, Clone, Args)]
-pub struct Flags {
+pub struct DaprInjectFlags {
     /// File of Kubernetes documents; `-` is standard input
     #[arg(long, short, value_name = "FILE")]
     filename: Option<PathBuf>,
@@ -21,10 +21,10 @@ pub struct Flags {
     #[arg(long, short, default_value = "default")]
     namespace: String,
     #[command(flatten)]
-    dapr: dapr::Flags,
+    dapr: dapr::DaprFlags,
 }
 
-pub(super) fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+pub(super) fn run(flags: &DaprInjectFlags, mut streams: Streams<'_>) -> Result<(), Error> {
     let input = text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?;
     let loaded = flags.dapr.load(&documents::all(&input)?)?;
     let mut reviews = Vec::new();

@@ -32,7 +32,7 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
-pub struct Flags {
+pub struct ExplainFlags {
     #[command(subcommand)]
     subject: Option<Subject>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ enum Subject {
     /// Explain the state of a node: its agent, its pods by verdict and reason, and the next steps
     Node(status::NodeFlags),
     /// Explain the plugin's decision on a saved call: its environment and standard input
-    Add(Box<add::Flags>),
+    Add(Box<add::AddFlags>),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -73,12 +73,12 @@ pub(super) struct Pods {
     #[arg(long)]
     ipv6: bool,
     #[command(flatten)]
-    configuration: configuration::Flags,
+    configuration: configuration::ConfigurationFlags,
     #[command(flatten)]
-    dapr: dapr::Flags,
+    dapr: dapr::DaprFlags,
 }
 
-pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+pub(super) async fn run(flags: &ExplainFlags, mut streams: Streams<'_>) -> Result<(), Error> {
     match &flags.subject {
         Some(Subject::Add(flags)) => add::run(flags, streams).await,
         Some(Subject::Node(flags)) => status::explain_node(flags, &mut streams).await,

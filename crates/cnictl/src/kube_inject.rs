@@ -12,7 +12,7 @@ use super::{Error, Streams, documents, text};
 
 /// The flags of `istioctl kube-inject`.
 #[derive(Debug, Clone, Args)]
-pub struct Flags {
+pub struct KubeInjectFlags {
     /// File of Kubernetes documents, which may be given more than once; `-` is standard input
     #[arg(long, short, value_name = "FILE")]
     filename: Vec<PathBuf>,
@@ -23,10 +23,10 @@ pub struct Flags {
     #[arg(long, short, hide = true)]
     namespace: Option<String>,
     #[command(flatten)]
-    configuration: configuration::Flags,
+    configuration: configuration::ConfigurationFlags,
 }
 
-pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+pub(super) async fn run(flags: &KubeInjectFlags, mut streams: Streams<'_>) -> Result<(), Error> {
     if flags.filename.is_empty() {
         return Err(Error::NoFile);
     }

@@ -33,13 +33,13 @@ use contract::diagnostics::terminal::Style;
 use inject::istio;
 use serve::cluster;
 
-pub use check::Flags as Check;
-pub use completion::Flags as Completion;
-pub use dapr_inject::Flags as DaprInject;
-pub use explain::Flags as Explain;
-pub use kube_inject::Flags as KubeInject;
-pub use status::Flags as Status;
-pub use trace::Flags as Trace;
+pub use check::CheckFlags;
+pub use completion::CompletionFlags;
+pub use dapr_inject::DaprInjectFlags;
+pub use explain::ExplainFlags;
+pub use kube_inject::KubeInjectFlags;
+pub use status::StatusFlags;
+pub use trace::TraceFlags;
 
 const EXAMPLES: &str = "Examples:
     istio-cnictl check
@@ -59,20 +59,20 @@ pub struct Program {
 pub enum Command {
     /// Put the sidecar into the pods of YAML documents
     #[command(name = "kube-inject")]
-    KubeInject(Box<KubeInject>),
+    KubeInject(Box<KubeInjectFlags>),
     /// Inject Dapr's sidecar into the pods of YAML documents that request it
     #[command(name = "dapr-inject")]
-    DaprInject(DaprInject),
+    DaprInject(DaprInjectFlags),
     /// Say whether pods get a sidecar and are redirected, by which rule, and to which kernel rules; ends with exit code 3 if a pod cannot start
-    Explain(Explain),
+    Explain(ExplainFlags),
     /// Show whether the agents of all nodes, or of one, are well, and what they have done; also as `kubectl istiocni status`
-    Status(Status),
+    Status(StatusFlags),
     /// Say which rule takes a connection of a pod to which port
-    Trace(Box<Trace>),
+    Trace(Box<TraceFlags>),
     /// Say whether the cluster is ready for redirection, before and after the installation; fails if a check does
-    Check(Check),
+    Check(CheckFlags),
     /// Print the completion of commands and flags for a shell
-    Completion(Completion),
+    Completion(CompletionFlags),
 }
 
 /// The process's standard streams.

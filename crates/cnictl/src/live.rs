@@ -6,7 +6,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::status;
-use report::node::{Pod, Verdict};
+use report::node::{Pod, PodState};
 
 /// The time limit of the agent's response.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,14 +53,14 @@ impl Live {
         let pod = self.state.as_ref().ok()?;
         let problem = || pod.problem.as_deref().unwrap_or(&pod.reason);
         match (pod.verdict, is_redirected) {
-            (Verdict::Skipped, true) => {
+            (PodState::Skipped, true) => {
                 Some(format!("ADD skipped the pod, and today would redirect it: {}", pod.reason))
             }
-            (Verdict::Redirected, false) => Some("ADD redirected the pod, and today would not".to_owned()),
-            (Verdict::Failed, true) => Some(format!("ADD failed: {}", problem())),
-            (Verdict::Drifted, _) => Some(format!("its rules are not the intended ones: {}", problem())),
-            (Verdict::Redirected | Verdict::Unknown, true)
-            | (Verdict::Skipped | Verdict::Failed | Verdict::Unknown, false) => None,
+            (PodState::Redirected, false) => Some("ADD redirected the pod, and today would not".to_owned()),
+            (PodState::Failed, true) => Some(format!("ADD failed: {}", problem())),
+            (PodState::Drifted, _) => Some(format!("its rules are not the intended ones: {}", problem())),
+            (PodState::Redirected | PodState::Unknown, true)
+            | (PodState::Skipped | PodState::Failed | PodState::Unknown, false) => None,
         }
     }
 
@@ -84,16 +84,16 @@ mod tests {
             Live { node: "n1".into(), state: Ok(pod) }
         };
         for (verdict, is_redirected, expected) in [
-            (Verdict::Redirected, true, None),
-            (Verdict::Redirected, false, Some("ADD redirected the pod")),
-            (Verdict::Skipped, true, Some("ADD skipped the pod, and today would redirect it: r")),
-            (Verdict::Skipped, false, None),
-            (Verdict::Failed, true, Some("ADD failed: p")),
-            (Verdict::Failed, false, None),
-            (Verdict::Drifted, true, Some("its rules are not the intended ones: p")),
-            (Verdict::Drifted, false, Some("its rules are not the intended ones: p")),
-            (Verdict::Unknown, true, None),
-            (Verdict::Unknown, false, None),
+            (PodState::Redirected, true, None),
+            (PodState::Redirected, false, Some("ADD redirected the pod")),
+            (PodState::Skipped, true, Some("ADD skipped the pod, and today would redirect it: r")),
+            (PodState::Skipped, false, None),
+            (PodState::Failed, true, Some("ADD failed: p")),
+            (PodState::Failed, false, None),
+            (PodState::Drifted, true, Some("its rules are not the intended ones: p")),
+            (PodState::Drifted, false, Some("its rules are not the intended ones: p")),
+            (PodState::Unknown, true, None),
+            (PodState::Unknown, false, None),
         ] {
             let found = live(verdict, Some("p")).difference(is_redirected);
             assert_eq!(found.is_some(), expected.is_some(), "{verdict:?} {is_redirected}: {found:?}");

@@ -22,13 +22,13 @@ use assess::Agent;
 use fetch::{Fetch, Progress};
 use report::node::Report;
 
-pub(super) use node::{Flags as NodeFlags, run as explain_node};
+pub(super) use node::{NodeFlags, run as explain_node};
 
 /// The escape sequence that clears a terminal.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 #[derive(Debug, Clone, Args)]
-pub struct Flags {
+pub struct StatusFlags {
     /// Only the agents of this node, in depth
     #[arg(value_name = "NODE")]
     node: Option<String>,
@@ -76,7 +76,7 @@ pub enum Error {
     Unwell { unwell: usize, agents: usize },
 }
 
-pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), CommandError> {
+pub(super) async fn run(flags: &StatusFlags, mut streams: Streams<'_>) -> Result<(), CommandError> {
     let client = flags.cluster.client(&mut streams).await?;
     let is_terminal = std::io::stdout().is_terminal();
     loop {
@@ -120,7 +120,7 @@ async fn agents_of(client: Client, node: &str, timeout: Duration) -> Result<Vec<
     Ok(fetch.agents(&mut Progress::new(&mut std::io::sink(), false)).await?.0)
 }
 
-impl Flags {
+impl StatusFlags {
     async fn fetch(&self, client: &Client, streams: &mut Streams<'_>) -> Result<Vec<Agent>, Error> {
         let fetch = Fetch {
             client: client.clone(),

@@ -29,7 +29,7 @@ const EXAMPLES: &str = "Examples:
 #[command(after_help = EXAMPLES)]
 #[command(group(ArgGroup::new("direction").args(["inbound", "outbound"])))]
 #[command(group(ArgGroup::new("source_of_rules").args(["rules", "netns"]).conflicts_with_all(["filename", "pod"])))]
-pub struct Flags {
+pub struct TraceFlags {
     /// A connection to the pod: its address and port
     #[arg(long, value_name = "ADDRESS:PORT")]
     inbound: Option<SocketAddr>,
@@ -88,7 +88,7 @@ enum Rules {
     None(String),
 }
 
-pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+pub(super) async fn run(flags: &TraceFlags, mut streams: Streams<'_>) -> Result<(), Error> {
     let destination = flags.inbound.or(flags.outbound).ok_or(Error::NoConnection)?;
     let sources = flags.sources(destination, &mut streams).await?;
     let traced = sources.iter().map(|source| flags.trace(source, destination)).collect::<Result<Vec<_>, _>>()?;
@@ -99,7 +99,7 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
     text::write(None, &output, &mut streams)
 }
 
-impl Flags {
+impl TraceFlags {
     async fn sources(&self, destination: SocketAddr, streams: &mut Streams<'_>) -> Result<Vec<Source>, Error> {
         if let Some(path) = &self.rules {
             let rules = Rules::Text(text::read_or_input(path, streams)?);

@@ -64,7 +64,7 @@ pub struct Counts {
 pub struct Pod {
     /// `namespace/name`
     pub name: String,
-    pub verdict: Verdict,
+    pub verdict: PodState,
     /// The reason for which the plugin skipped the pod or failed, or the change that ADD made to the rules of a
     /// redirected pod.
     pub reason: String,
@@ -80,9 +80,10 @@ pub struct Pod {
     pub problem: Option<String>,
 }
 
+/// What the agent knows of a pod's redirection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
+pub enum PodState {
     Redirected,
     Skipped,
     /// ADD failed, so the pod does not start.
@@ -133,7 +134,7 @@ pub struct RepairAction {
     pub result: String,
 }
 
-impl Verdict {
+impl PodState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Redirected => "redirected",
@@ -177,6 +178,6 @@ mod tests {
     fn reports_of_other_versions_are_read() {
         let text = r#"{"node":"n1","later":{"x":1},"pods":[{"name":"a/b","verdict":"levitated"}]}"#;
         let report: Report = serde_json::from_str(text).unwrap();
-        assert_eq!((report.node.as_str(), report.pods[0].verdict), ("n1", Verdict::Unknown));
+        assert_eq!((report.node.as_str(), report.pods[0].verdict), ("n1", PodState::Unknown));
     }
 }

@@ -8,7 +8,7 @@ mod mesh;
 mod watch;
 pub mod watchdog;
 
-pub use flags::Flags;
+pub use flags::DaprFlags;
 pub use mesh::Mesh;
 pub use watch::{TrustFiles, watch_mesh};
 

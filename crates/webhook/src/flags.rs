@@ -31,7 +31,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Flags of the server.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
-pub struct Flags {
+pub struct WebhookFlags {
     /// Port of the webhook
     #[arg(long, env = "INJECTOR_PORT", default_value_t = 443)]
     port: u16,
@@ -182,7 +182,7 @@ impl Webhook {
     }
 }
 
-impl Flags {
+impl WebhookFlags {
     /// Returns the given flags that have no effect.
     pub fn ignored(&self) -> Vec<&'static str> {
         let Ignored { health_check_interval, health_check_file } = &self.ignored;

@@ -41,7 +41,7 @@ pub use cluster_state::{ClusterState, Native, is_native, watch as watch_cluster_
 pub use configuration::{Build, ConfigFile, Source, Texts};
 pub use endpoint::{Endpoint, Route};
 pub use files::CertificateFiles;
-pub use flags::Flags;
+pub use flags::WebhookFlags;
 pub use identity::{Identity, bundle_ends};
 pub use issue::{Issued, Lifetime};
 pub use metrics::Metrics;
@@ -49,7 +49,7 @@ pub use path::variables;
 pub use program::Program;
 pub use report::StatusPage;
 pub use review::{AdmissionOutcome, Profile, Review, Verdict};
-pub use server::{Error, Settings, run};
+pub use server::{Error, ServerSettings, run};
 pub use store::CertificateStore;
 
 /// The scope of log lines.

@@ -12,7 +12,9 @@ use prometheus_client::registry::Registry;
 use serve::health::Readiness;
 use serve::log::Log;
 use serve::{listen, signals};
-use webhook::{ClusterState, Flags, Native, Program, Route, Settings, dapr, istio, run, watch_cluster_state};
+use webhook::{
+    ClusterState, Native, Program, Route, ServerSettings, WebhookFlags, dapr, istio, run, watch_cluster_state,
+};
 
 /// The scopes of the program's modules.
 const LOG_SCOPES: [LogScope; 4] =
@@ -39,7 +41,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
+async fn serve(flags: &WebhookFlags, dapr: &dapr::DaprFlags) -> anyhow::Result<()> {
     let shutdown = signals::listen().context("signals cannot be listened to")?;
     dapr.check_callers(flags.callers().is_some())?;
     flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes use /readyz and /healthz"));
@@ -59,10 +61,10 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     let source = flags.source(std::path::Path::exists).await?;
     flags.check_source(&source)?;
     let services: Vec<&str> = dapr.service().into_iter().collect();
-    let settings = Settings {
+    let settings = ServerSettings {
         webhook: listen::port(port).await?,
         monitoring: listen::port(monitoring).await?,
-        limits: Settings::limits(),
+        limits: ServerSettings::limits(),
         certificates: flags.certificates(&services).await?,
         callers: flags.callers(),
         bundles: flags.bundles(dapr.selection()).await?,
@@ -92,7 +94,11 @@ fn environment() -> BTreeMap<String, String> {
 }
 
 /// Creates the webhook routes that inject sidecars other than Istio's: Dapr's, if it is enabled.
-async fn other_routes(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
+async fn other_routes(
+    flags: &WebhookFlags,
+    dapr: &dapr::DaprFlags,
+    readiness: &Readiness,
+) -> anyhow::Result<Vec<Route>> {
     if !dapr.enabled() {
         return Ok(Vec::new());
     }

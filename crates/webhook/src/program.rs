@@ -2,7 +2,7 @@
 
 use serve::log;
 
-use super::{Flags, dapr};
+use super::{WebhookFlags, dapr};
 
 const EXAMPLES: &str = "Examples:
     sidecar-injector --kubeconfig /etc/kubernetes/admin.conf
@@ -13,9 +13,9 @@ const EXAMPLES: &str = "Examples:
 #[command(name = "sidecar-injector", version, args_override_self = true, after_help = EXAMPLES)]
 pub struct Program {
     #[command(flatten)]
-    pub webhook: Flags,
+    pub webhook: WebhookFlags,
     #[command(flatten)]
-    pub dapr: dapr::Flags,
+    pub dapr: dapr::DaprFlags,
     #[command(flatten)]
-    pub log: log::Flags,
+    pub log: log::LogFlags,
 }

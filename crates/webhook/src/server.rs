@@ -32,7 +32,7 @@ use super::report::{self, Described, Reporter, StatusPage};
 const PART: &str = "server";
 
 /// The settings of a server.
-pub struct Settings {
+pub struct ServerSettings {
     /// The listener for reviews.
     pub webhook: TcpListener,
     /// The listener for probes and metrics.
@@ -64,7 +64,7 @@ pub struct Settings {
     pub linger: Duration,
 }
 
-impl Settings {
+impl ServerSettings {
     /// Returns limits for API servers as clients, which keep connections open. The size limit of a body is Istio's: it
     /// admits a review with two objects of the API server's maximum size, in which JSON escapes characters. The time
     /// limit of a request is below the manifests' timeout of ten seconds.
@@ -87,7 +87,7 @@ impl Settings {
 }
 
 /// Describes the settings for the status page; `None` if there is no page.
-fn described(settings: &Settings) -> Option<Described> {
+fn described(settings: &ServerSettings) -> Option<Described> {
     let StatusPage { revision } = settings.status_page.clone()?;
     let others = settings.routes.iter().map(|route| route.path.to_owned());
     Some(Described {
@@ -118,7 +118,7 @@ pub enum Error {
 ///
 /// # Errors
 /// The server cannot start. It never serves callers without the configured check of their certificates.
-pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown) -> Result<(), Error> {
+pub async fn run(settings: ServerSettings, mut registry: Registry, shutdown: Shutdown) -> Result<(), Error> {
     metrics::register_build(&mut registry, "sidecar-injector");
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
     settings.callers.as_deref().map_or(Ok(()), |path| callers::load(path, &tls))?;

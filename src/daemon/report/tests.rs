@@ -33,9 +33,9 @@ fn now(time: &str) -> Timestamp {
 #[test]
 fn a_failure_that_was_not_repeated_for_ten_minutes_is_no_problem() {
     let of = |time| pod("a".into(), &injected(), Some(added("failed", Some(Problem::Failed("f".into())))), now(time));
-    assert_eq!(of("00:10:00").verdict, Verdict::Failed);
+    assert_eq!(of("00:10:00").verdict, PodState::Failed);
     let (stale, expected) = (of("00:10:01"), Some("f".to_owned()));
-    assert_eq!((stale.verdict, &stale.problem), (Verdict::Unknown, &expected));
+    assert_eq!((stale.verdict, &stale.problem), (PodState::Unknown, &expected));
     let counts = counts(&[stale]);
     assert_eq!((counts.failed, counts.unknown), (0, 1));
     assert_eq!(Report { counts, ..Report::default() }.problems(), Vec::<String>::new());
@@ -46,22 +46,22 @@ fn a_pod_without_an_add_is_skipped_by_the_plugins_decision_or_unknown() {
     let mut facts = injected();
     facts.annotations.insert(annotation::EXCLUDE_OUTBOUND_PORTS.into(), "3306".into());
     let unknown = pod("shop/web".into(), &facts, None, now("00:00:00"));
-    assert_eq!((unknown.verdict, unknown.reason.as_str()), (Verdict::Unknown, "not_observed"));
+    assert_eq!((unknown.verdict, unknown.reason.as_str()), (PodState::Unknown, "not_observed"));
     assert_eq!((unknown.added, unknown.seconds), (None, None));
     let skipped = pod("shop/db".into(), &PodFacts::default(), None, now("00:00:00"));
-    assert_eq!((skipped.verdict, skipped.reason.as_str()), (Verdict::Skipped, "no_proxy"));
+    assert_eq!((skipped.verdict, skipped.reason.as_str()), (PodState::Skipped, "no_proxy"));
     facts.annotations.insert(annotation::EXCLUDE_OUTBOUND_PORTS.into(), "x".into());
-    assert_eq!(pod("shop/bad".into(), &facts, None, now("00:00:00")).verdict, Verdict::Unknown);
+    assert_eq!(pod("shop/bad".into(), &facts, None, now("00:00:00")).verdict, PodState::Unknown);
 }
 
 #[test]
 fn the_outcome_of_an_add_and_of_a_check_is_the_verdict() {
     for (verdict, problem, expected) in [
-        ("redirected", None, Verdict::Redirected),
-        ("redirected", Some(Problem::Differs("d".into())), Verdict::Drifted),
-        ("skipped", None, Verdict::Skipped),
-        ("failed", Some(Problem::Failed("f".into())), Verdict::Failed),
-        ("other", None, Verdict::Unknown),
+        ("redirected", None, PodState::Redirected),
+        ("redirected", Some(Problem::Differs("d".into())), PodState::Drifted),
+        ("skipped", None, PodState::Skipped),
+        ("failed", Some(Problem::Failed("f".into())), PodState::Failed),
+        ("other", None, PodState::Unknown),
     ] {
         let pod = pod("shop/web".into(), &injected(), Some(added(verdict, problem)), now("00:10:00"));
         assert_eq!((pod.verdict, pod.seconds), (expected, Some(0.5)), "{verdict}");

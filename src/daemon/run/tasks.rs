@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::super::status::{report_readiness, watch_node_ready};
 use super::super::unready::{self, Own};
-use super::super::{Settings, backend, daemon_set, ports, taint};
+use super::super::{AgentSettings, backend, daemon_set, ports, taint};
 use super::{AGENT, Daemon};
 use crate::agent;
 use crate::agent::token::{self, TokenHolder};
@@ -22,7 +22,7 @@ use serve::pods::Subscriber;
 impl Daemon {
     /// Starts the renewal of the token of the plugin's service account, if it has one.
     fn renew_token(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
-        let Settings { plugin_account: Some(account), node, .. } = &self.settings else { return };
+        let AgentSettings { plugin_account: Some(account), node, .. } = &self.settings else { return };
         let (account, node) = (account.clone(), node.clone());
         let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
         let (issued, metrics) = (self.issued.clone(), self.metrics.agent.clone());

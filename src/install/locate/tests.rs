@@ -26,20 +26,20 @@ fn crio(conf: &str) -> String {
 }
 
 /// The settings of an agent that finds both directories of the node whose root is `root`.
-fn auto(root: &Path) -> Settings {
+fn auto(root: &Path) -> InstallSettings {
     let asked = Asked { is_auto: true, on_node: None };
     let given = Given { root: Some(root.to_owned()), conf: asked.clone(), bin: asked };
-    Settings { given, ..memory::settings(0, 0) }
+    InstallSettings { given, ..memory::settings(0, 0) }
 }
 
 /// The settings of an agent whose directories are given by their paths on the node.
-fn given(root: &Path, conf: &str, bin: &str) -> Settings {
+fn given(root: &Path, conf: &str, bin: &str) -> InstallSettings {
     let asked = |path: &str| Asked { is_auto: false, on_node: Some(path.into()) };
     let given = Given { root: Some(root.to_owned()), conf: asked(conf), bin: asked(bin) };
-    Settings { given, ..memory::settings(0, 0) }
+    InstallSettings { given, ..memory::settings(0, 0) }
 }
 
-fn obstacle(settings: &mut Settings) -> String {
+fn obstacle(settings: &mut InstallSettings) -> String {
     Located::at_start(settings).compare().obstacle.unwrap().to_string()
 }
 

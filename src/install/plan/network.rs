@@ -13,11 +13,11 @@ use super::{Obstacle, Plan, Reason, Step, remove};
 use crate::install::operation::{Operation, Source};
 use crate::install::read::{MAX_CONFIGURATION, too_large};
 use crate::install::record::{self, Original};
-use crate::install::settings::{Mode, Settings};
+use crate::install::settings::{InstallSettings, Mode};
 use crate::install::snapshot::{NetworkFile, Snapshot};
 
 /// Adds the steps after which the node's network names the plugin.
-pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
+pub(super) fn install(plan: &mut Plan, settings: &InstallSettings, files: &[NetworkFile], snapshot: &Snapshot) {
     let node = Node { settings, files, snapshot };
     let first = plan.steps.len();
     let done = match &settings.mode {
@@ -61,7 +61,7 @@ pub struct PodNetwork {
 ///
 /// # Errors
 /// The obstacle to an installation.
-pub fn pod_network(settings: &Settings, snapshot: &Snapshot) -> Result<PodNetwork, Obstacle> {
+pub fn pod_network(settings: &InstallSettings, snapshot: &Snapshot) -> Result<PodNetwork, Obstacle> {
     let files = snapshot.networks.as_ref().map_err(Clone::clone)?;
     let names_the_plugin = files.iter().any(names_the_plugin);
     let node = Node { settings, files, snapshot };

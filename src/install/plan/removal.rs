@@ -7,13 +7,13 @@ use crate::install::installed::{Illegible, Installed};
 use crate::install::operation::Operation;
 use crate::install::record;
 use crate::install::scope::Scope;
-use crate::install::settings::Settings;
+use crate::install::settings::InstallSettings;
 use crate::install::snapshot::{BinaryState, Snapshot};
 
 /// Plans a removal from the directories of `scope`: the chain entry first, so that no chain names a missing plugin, the binary
 /// last. `cached`: the reason for which the runtime may still execute the plugin at the end of pods. It then stays as a stub, as beside a
 /// file that may name it and cannot be edited.
-pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope, cached: Option<&str>) -> Plan {
+pub fn removal(settings: &InstallSettings, snapshot: &Snapshot, scope: Scope, cached: Option<&str>) -> Plan {
     let mut plan = Plan { warnings: snapshot.warnings(), ..Plan::default() };
     match &snapshot.networks {
         _ if !scope.conf => {}
@@ -42,7 +42,7 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope, cached: O
 }
 
 /// Adds the removal of the kubeconfig, unless a chain in directories of another agent names a plugin that reads it.
-fn plan_kubeconfig_removal(plan: &mut Plan, settings: &Settings, others: &Installed) {
+fn plan_kubeconfig_removal(plan: &mut Plan, settings: &InstallSettings, others: &Installed) {
     let path = settings.run_dir.join(contract::KUBECONFIG);
     match others.first().map(Directories::place) {
         None => plan.step(Reason::Removal, remove(path)),
@@ -57,7 +57,13 @@ fn plan_kubeconfig_removal(plan: &mut Plan, settings: &Settings, others: &Instal
 }
 
 /// Adds the removal of the image's programs from the plugin directory, unless a chain outside of `scope` may need them.
-fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope, cached: Option<&str>) {
+fn plan_binary_removal(
+    plan: &mut Plan,
+    settings: &InstallSettings,
+    snapshot: &Snapshot,
+    scope: Scope,
+    cached: Option<&str>,
+) {
     if let Some(need) = reason_to_keep_binaries(settings, snapshot, scope).or_else(|| other_user_of_binaries(snapshot))
     {
         let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
@@ -85,7 +91,7 @@ fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot
 }
 
 /// Adds the marker that turns the plugin into a stub, if the plugin may still be needed; returns whether it may.
-fn plan_stub(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, cached: Option<&str>) -> bool {
+fn plan_stub(plan: &mut Plan, settings: &InstallSettings, snapshot: &Snapshot, cached: Option<&str>) -> bool {
     let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
     let files = unjudged(settings, snapshot);
     plan.warnings.extend(cached.map(|why| {
@@ -114,7 +120,7 @@ fn plan_stub(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, cached: 
 }
 
 /// Returns the reason for which the plugin in `bin_dir` stays as it is beside an agent that uses another directory of `scope`.
-fn reason_to_keep_binaries(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Option<String> {
+fn reason_to_keep_binaries(settings: &InstallSettings, snapshot: &Snapshot, scope: Scope) -> Option<String> {
     match scope {
         Scope::ALL => None,
         Scope { conf: true, .. } => Some(format!("{} may name it", unjudged(settings, snapshot)?)),
@@ -123,7 +129,7 @@ fn reason_to_keep_binaries(settings: &Settings, snapshot: &Snapshot, scope: Scop
 }
 
 /// Returns the reason for which a runtime may run the plugin from `bin_dir`; `None` if no network file allows that.
-fn possible_chain(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
+fn possible_chain(settings: &InstallSettings, snapshot: &Snapshot) -> Option<String> {
     let files = match &snapshot.networks {
         Ok(files) => files,
         Err(unread) => return Some(unread.to_string()),

@@ -10,11 +10,11 @@ use super::{Plan, Reason, remove};
 use crate::install::operation::{Operation, Source};
 use crate::install::record::Original;
 use crate::install::set_aside::SetAside;
-use crate::install::settings::{Mode, Settings};
+use crate::install::settings::{InstallSettings, Mode};
 use crate::install::snapshot::{NetworkFile, Snapshot};
 
 /// Adds the steps after which no configuration names the plugin, for all modes of installation, and none of this program is left.
-pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
+pub(super) fn restore(plan: &mut Plan, settings: &InstallSettings, files: &[NetworkFile], snapshot: &Snapshot) {
     let directory = Directory { settings, files, snapshot };
     let held = directory.held();
     // A copy sorts before the list that it was made of. It is removed after the list's entry, because the runtime uses
@@ -40,7 +40,7 @@ pub(super) fn restore(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
 
 /// Adds the steps after which the original is in the place of a list that was converted from it and does not get the entry. Returns
 /// whether there are any.
-pub(super) fn put_back(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, file: &NetworkFile) -> bool {
+pub(super) fn put_back(plan: &mut Plan, settings: &InstallSettings, snapshot: &Snapshot, file: &NetworkFile) -> bool {
     let files = snapshot.networks.as_deref().unwrap_or_default();
     let directory = Directory { settings, files, snapshot };
     let held = Held { name: &file.name, file: file.clone() };
@@ -60,7 +60,7 @@ fn without_plugin(path: &Path, file: &NetworkFile) -> Option<Operation> {
 
 /// A configuration directory from which the installation is removed.
 struct Directory<'a> {
-    settings: &'a Settings,
+    settings: &'a InstallSettings,
     files: &'a [NetworkFile],
     snapshot: &'a Snapshot,
 }

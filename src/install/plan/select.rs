@@ -11,12 +11,12 @@ use super::Obstacle;
 use crate::install::operation::Operation;
 use crate::install::read::Unread;
 use crate::install::record::Record;
-use crate::install::settings::{OWNED, Settings};
+use crate::install::settings::{InstallSettings, OWNED};
 use crate::install::snapshot::{NetworkFile, Snapshot};
 
 /// A node's network configurations, for the settings of an installation.
 pub(super) struct Node<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a InstallSettings,
     pub(super) files: &'a [NetworkFile],
     pub(super) snapshot: &'a Snapshot,
 }
@@ -254,12 +254,12 @@ pub(super) fn has_only_our_plugin(network: &Network<'_>) -> bool {
 }
 
 /// The first other file by which Multus reads the file `name`.
-pub(super) fn naming<'f>(settings: &Settings, files: &'f [NetworkFile], name: &str) -> Option<&'f NetworkFile> {
+pub(super) fn naming<'f>(settings: &InstallSettings, files: &'f [NetworkFile], name: &str) -> Option<&'f NetworkFile> {
     files.iter().find(|file| file.name != name && reads(settings, &file.content, name))
 }
 
 /// Whether Multus reads the file `name` of the configuration directory by a configuration with this content.
-pub(super) fn reads(settings: &Settings, content: &[u8], name: &str) -> bool {
+pub(super) fn reads(settings: &InstallSettings, content: &[u8], name: &str) -> bool {
     paths(content).iter().any(|path| settings.named_by(path) == Some(name))
 }
 

@@ -24,16 +24,16 @@ use crate::install::snapshot::NetworkFile;
 const LIST: &str = r#"{"cniVersion":"0.3.1","name":"net","plugins":[{"type":"ptp"}]}"#;
 const CONF: &str = r#"{"cniVersion":"0.3.1","name":"net","type":"bridge"}"#;
 
-fn settings(mode: Mode) -> Settings {
+fn settings(mode: Mode) -> InstallSettings {
     let of_node = memory::settings(0, 0);
     let server = Server::new("https", "10.0.0.1", 1).unwrap();
     let kubeconfig = KubeconfigSettings { server, ..of_node.kubeconfig };
     let asked = |on_node: &str| Asked { is_auto: false, on_node: Some(on_node.into()) };
     let given = Given { root: None, conf: asked("/etc/cni/net.d"), bin: asked("/opt/cni/bin") };
-    Settings { net_dir: "/net".into(), bin_dir: "/bin".into(), given, mode, kubeconfig, ..of_node }
+    InstallSettings { net_dir: "/net".into(), bin_dir: "/bin".into(), given, mode, kubeconfig, ..of_node }
 }
 
-fn chained() -> Settings {
+fn chained() -> InstallSettings {
     settings(Mode::Chained { primary: None })
 }
 
@@ -74,14 +74,14 @@ fn step(reason: Reason, operation: &str) -> (Reason, String) {
 }
 
 /// Applies a plan to a snapshot, as `Files` does to a node.
-fn after(settings: &Settings, mut node: Snapshot) -> Snapshot {
+fn after(settings: &InstallSettings, mut node: Snapshot) -> Snapshot {
     for step in install(settings, &node).steps {
         apply(settings, &mut node, step.operation);
     }
     node
 }
 
-fn apply(settings: &Settings, node: &mut Snapshot, operation: Operation) {
+fn apply(settings: &InstallSettings, node: &mut Snapshot, operation: Operation) {
     let files = node.networks.as_mut().unwrap();
     let name = operation.path().file_name().unwrap().to_str().unwrap().to_owned();
     let network = operation.path().parent() == Some(&settings.net_dir);

@@ -4,13 +4,13 @@ use libcni::conflist::{Invalid, Network};
 use libcni::mentions_plugin;
 
 use super::select::{bare, is_own};
-use crate::install::settings::Settings;
+use crate::install::settings::InstallSettings;
 use crate::install::snapshot::{NetworkFile, Snapshot};
 
 /// Lists the files, each with the reason; `None` without such a file.
 ///
 /// A runtime may use the file, now or once its owner has corrected, completed or renamed it.
-pub(super) fn unjudged(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
+pub(super) fn unjudged(settings: &InstallSettings, snapshot: &Snapshot) -> Option<String> {
     let is_unknown = |file: &&NetworkFile| !is_own(file, snapshot.record.as_ref());
     let files = snapshot.networks.iter().flatten().filter(is_unknown);
     let files = files.filter_map(|file| Some((&file.name, reason(file)?)));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{CommandFactory as _, Parser};
 use serde_json::{Value, json};
 use serve::log;
-use webhook::{Flags, dapr};
+use webhook::{WebhookFlags, dapr};
 
 use super::{DAPR, Injector, WATCHDOG};
 use crate::helm::{INJECTOR, NAMESPACE};
@@ -16,11 +16,11 @@ use crate::objects::parse;
 #[command(args_override_self = true)]
 pub(super) struct Program {
     #[command(flatten)]
-    pub(super) webhook: Flags,
+    pub(super) webhook: WebhookFlags,
     #[command(flatten)]
-    dapr: dapr::Flags,
+    dapr: dapr::DaprFlags,
     #[command(flatten)]
-    _log: log::Flags,
+    _log: log::LogFlags,
 }
 
 pub(crate) fn of_the_manifests() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use webhook::Settings;
+use webhook::ServerSettings;
 
 use super::{Injector, arguments};
 use crate::helm::{INJECTOR, NAMESPACE};
@@ -73,7 +73,7 @@ pub(crate) fn one_replica_is_always_available() {
     }
     let flags = arguments::understood(&objects).webhook;
     let grace = injector.template["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
-    assert!(Duration::from_secs(grace) > flags.linger() + Settings::limits().drain, "{grace} s");
+    assert!(Duration::from_secs(grace) > flags.linger() + ServerSettings::limits().drain, "{grace} s");
     let webhooks = only(&objects, "MutatingWebhookConfiguration")["webhooks"].as_array().unwrap();
     for webhook in webhooks {
         assert_eq!((&webhook["failurePolicy"], &webhook["sideEffects"]), (&"Fail".into(), &"NoneOnDryRun".into()));

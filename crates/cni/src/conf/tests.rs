@@ -19,7 +19,7 @@ fn only_the_name_is_required() {
     assert_eq!(conf.version, Version::V0_1_0);
     assert_eq!(conf.name, "n");
     assert!(conf.prev_result.is_none() && conf.pod_annotations.is_none());
-    let defaults = Settings {
+    let defaults = PluginSettings {
         log_level: Level::Info,
         run_dir: "/var/run/istio-cni".into(),
         exclude_namespaces: vec![],
@@ -42,7 +42,7 @@ fn the_installers_keys_are_read() {
             "kubernetes":{"cni_bin_dir":"/opt"},"capabilities":{"dns":true}}"#,
     );
     assert_eq!(conf.version, Version::V1_0_0);
-    let expected = Settings {
+    let expected = PluginSettings {
         log_level: Level::Debug,
         run_dir: "/run/x".into(),
         exclude_namespaces: vec!["kube-system".into(), "istio-system".into()],

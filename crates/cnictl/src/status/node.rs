@@ -14,7 +14,7 @@ use super::super::{Error, Streams};
 use super::agents_of;
 use super::assess::Agent;
 use super::show::ready;
-use report::node::{Pod, Report, Verdict};
+use report::node::{Pod, PodState, Report};
 
 /// The time limit of an agent's response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PODS: usize = 5;
 
 #[derive(Debug, Clone, Args)]
-pub(in super::super) struct Flags {
+pub(in super::super) struct NodeFlags {
     #[arg(value_name = "NODE")]
     node: String,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(in super::super) struct Flags {
     output: Output,
 }
 
-pub(in super::super) async fn run(flags: &Flags, streams: &mut Streams<'_>) -> Result<(), Error> {
+pub(in super::super) async fn run(flags: &NodeFlags, streams: &mut Streams<'_>) -> Result<(), Error> {
     let client = flags.cluster.client(streams).await?;
     let agents = agents_of(client, &flags.node, TIMEOUT).await?;
     flags.output.write(&agents, text, json, streams)
@@ -89,9 +89,9 @@ fn pods(report: &Report, detail: Detail) -> Vec<Line> {
         lines.push(("skipped", None, format!("{number}: {reason}{meaning}")));
     }
     for (verdict, name, colour) in [
-        (Verdict::Failed, "failed", Colour::Red),
-        (Verdict::Drifted, "drifted", Colour::Red),
-        (Verdict::Unknown, "unknown", Colour::Yellow),
+        (PodState::Failed, "failed", Colour::Red),
+        (PodState::Drifted, "drifted", Colour::Red),
+        (PodState::Unknown, "unknown", Colour::Yellow),
     ] {
         let limit = if detail == Detail::Wide { usize::MAX } else { MAX_PODS };
         let found = with(report, verdict);
@@ -110,7 +110,7 @@ fn pods(report: &Report, detail: Detail) -> Vec<Line> {
     lines
 }
 
-fn with(report: &Report, verdict: Verdict) -> Vec<&Pod> {
+fn with(report: &Report, verdict: PodState) -> Vec<&Pod> {
     report.pods.iter().filter(|pod| pod.verdict == verdict).collect()
 }
 
@@ -127,10 +127,10 @@ fn steps(agent: &Agent) -> Vec<String> {
         steps.push(format!("kubectl logs -n {namespace} {pod}; istio-cnictl check names the remedies"));
     }
     let named = |pod: &Pod| pod.name.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-    if let Some((namespace, name)) = with(report, Verdict::Failed).first().and_then(|pod| named(pod)) {
+    if let Some((namespace, name)) = with(report, PodState::Failed).first().and_then(|pod| named(pod)) {
         steps.push(format!("istio-cnictl explain {name} -n {namespace} explains the plugin's decision"));
     }
-    if let Some((namespace, name)) = with(report, Verdict::Drifted).first().and_then(|pod| named(pod)) {
+    if let Some((namespace, name)) = with(report, PodState::Drifted).first().and_then(|pod| named(pod)) {
         steps.push(format!("kubectl delete pod {name} -n {namespace}, so that a new pod replaces it"));
     }
     steps
@@ -185,8 +185,8 @@ node n1
             problem: Some("bad".into()),
             ..Pod::default()
         };
-        let mut pods: Vec<Pod> = (0..7).map(|number| pod(Verdict::Failed, number)).collect();
-        pods.push(pod(Verdict::Drifted, 9));
+        let mut pods: Vec<Pod> = (0..7).map(|number| pod(PodState::Failed, number)).collect();
+        pods.push(pod(PodState::Drifted, 9));
         let report = Report { not_ready: vec!["install: x".into()], pods, ..Report::default() };
         let unwell = agent(Ok(report));
         let usual = text(&unwell, Detail::Usual, Style::PLAIN);

@@ -21,7 +21,7 @@ const ANCHORS: &str = "/var/run/secrets/dapr.io/tls/ca.crt";
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Dapr")]
-pub struct Flags {
+pub struct DaprFlags {
     /// Also inject Dapr's sidecar, into pods of reviews at /mutate
     #[arg(long, env = "DAPR_INJECTOR", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     dapr: bool,
@@ -85,7 +85,7 @@ fn release(release: &str) -> Result<Era, String> {
     }
 }
 
-impl Flags {
+impl DaprFlags {
     /// Whether Dapr's injection is enabled.
     pub fn enabled(&self) -> bool {
         self.dapr
@@ -139,14 +139,14 @@ mod tests {
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
-        _webhook: crate::Flags,
+        _webhook: crate::WebhookFlags,
         #[command(flatten)]
-        dapr: Flags,
+        dapr: DaprFlags,
         #[command(flatten)]
-        _log: serve::log::Flags,
+        _log: serve::log::LogFlags,
     }
 
-    fn flags(line: &str) -> Flags {
+    fn flags(line: &str) -> DaprFlags {
         Program::parse_from(format!("x {line}").split_whitespace()).dapr
     }
 

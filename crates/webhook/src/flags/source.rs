@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serve::cluster;
 
-use super::Flags;
+use super::WebhookFlags;
 use crate::configuration::{ConfigFile, Source};
 
 /// The mount path of the configuration in Istio's chart.
@@ -48,7 +48,7 @@ pub enum Unused {
     BesideMap(&'static str),
 }
 
-impl Flags {
+impl WebhookFlags {
     /// Checks that the files that flags name are read: otherwise another configuration than the named one would be used.
     ///
     /// # Errors

@@ -9,10 +9,10 @@ use crate::configuration::Source;
 #[derive(Parser)]
 struct Program {
     #[command(flatten)]
-    flags: Flags,
+    flags: WebhookFlags,
 }
 
-fn flags(line: &str) -> Flags {
+fn flags(line: &str) -> WebhookFlags {
     Program::parse_from(format!("x {line}").split_whitespace()).flags
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use serve::http::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use webhook::{AdmissionOutcome, ClusterState, Native, Review, Route, Settings, Texts, istio};
+use webhook::{AdmissionOutcome, ClusterState, Native, Review, Route, ServerSettings, Texts, istio};
 
 use crate::stage::{Plan, Simple, patient, review};
 use test_support::DEADLINE;
@@ -42,7 +42,7 @@ pub(crate) async fn assert_serves(stage: &Simple) {
 async fn oversized_requests_are_refused() {
     let stage = Simple::start().await;
     let mut connection = stage.connect().await;
-    let too_much = Settings::limits().body + 1;
+    let too_much = ServerSettings::limits().body + 1;
     connection.send(head(too_much).as_bytes()).await.unwrap();
     // The server may close the connection before it has read everything.
     let _ = connection.send(&vec![b' '; too_much]).await;
@@ -335,7 +335,7 @@ async fn a_pod_that_exceeds_the_budget_while_it_is_read_is_refused_as_one_that_d
 #[tokio::test]
 async fn a_review_ends_with_its_connection() {
     let held = Held::new();
-    let limits = Settings::limits();
+    let limits = ServerSettings::limits();
     let stage = Simple::planned(|plan| Plan { routes: vec![held.route()], limits, ..plan }).await;
     let mut connection = stage.connect().await;
     connection.send_review("/held", &review("v1", "u", "").to_string()).await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 use serve::http::Limits;
 use tokio::task::JoinSet;
-use webhook::Settings;
+use webhook::ServerSettings;
 
 use crate::hostile::{Held, assert_serves, head};
 use crate::program::Program;
@@ -42,7 +42,7 @@ fn slow_peers(
         let client = Arc::clone(client);
         peers.spawn(async move {
             let mut connection = Connection::open(address, &client).await.ok()?;
-            connection.send(head(Settings::limits().body).as_bytes()).await.ok()?;
+            connection.send(head(ServerSettings::limits().body).as_bytes()).await.ok()?;
             for _ in 0..sent / MIB {
                 connection.send(&vec![b' '; MIB]).await.ok()?;
             }
@@ -132,9 +132,9 @@ async fn many_large_bodies_stay_within_the_memory_limit() {
         let status = status.unwrap();
         assert!(matches!(status, Some(408 | 503) | None), "{status:?}");
     }
-    // The limit is three times the memory for bodies. This includes the buffers of connections and TLS, the
-    // reallocation of growing bodies, and the allocator's overhead.
-    let limit = (Settings::limits().memory / MIB) * 3;
+    // The limit is three times the memory for bodies. This includes the buffers of connections and TLS, and the
+    // allocator's overhead.
+    let limit = (ServerSettings::limits().memory / MIB) * 3;
     assert!(PEERS * 5 > 2 * limit);
     assert!(program.peak() - before < limit, "{before} MiB before, {} MiB after", program.peak());
     let metrics = get(program.monitoring, "/metrics").await.unwrap();

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use webhook::{
     AdmissionOutcome, Build, CertificateFiles, Certificates, Issued, Lifetime, Profile, Review, Route, Selection,
-    Settings, Source, StatusPage, Texts, Verdict, run,
+    ServerSettings, Source, StatusPage, Texts, Verdict, run,
 };
 
 use test_support::DEADLINE;
@@ -29,7 +29,15 @@ pub(crate) const LONG: Duration = Duration::from_secs(2 * DEADLINE.as_secs());
 
 /// The program's limits without its limits on time: a trial shortens the limit whose expiry it tests.
 pub(crate) fn patient() -> Limits {
-    Limits { first: LONG, idle: LONG, read: LONG, request: LONG, connection: LONG, drain: LONG, ..Settings::limits() }
+    Limits {
+        first: LONG,
+        idle: LONG,
+        read: LONG,
+        request: LONG,
+        connection: LONG,
+        drain: LONG,
+        ..ServerSettings::limits()
+    }
 }
 
 /// Returns a function that builds a profile whose patch sets one annotation to the configuration's text.
@@ -129,7 +137,7 @@ impl Server {
         let (webhook, monitoring) = (bind().await.unwrap(), bind().await.unwrap());
         let (address, probes) = (webhook.local_addr().unwrap(), monitoring.local_addr().unwrap());
         let bundles = plan.api.map(|client| (client, plan.selections));
-        let settings = Settings {
+        let settings = ServerSettings {
             webhook,
             monitoring,
             limits: plan.limits,

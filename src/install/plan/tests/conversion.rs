@@ -45,7 +45,7 @@ fn the_original_comes_back_when_the_entry_goes_to_another_network() {
 }
 
 /// The configurations after a removal; panics if one of its steps leaves the node without a network.
-fn removed(settings: &Settings, mut node: Snapshot) -> Vec<NetworkFile> {
+fn removed(settings: &InstallSettings, mut node: Snapshot) -> Vec<NetworkFile> {
     for step in removal(settings, &node, Scope::ALL, None).steps {
         apply(settings, &mut node, step.operation);
         assert!(node.networks.iter().flatten().count() > 0, "{node:?}");
@@ -83,7 +83,7 @@ fn aside(name: &str, content: &[u8]) -> SetAside {
 }
 
 /// The steps of a removal in the configuration directory, with what they write.
-fn changes(settings: &Settings, node: &Snapshot) -> Vec<(String, String)> {
+fn changes(settings: &InstallSettings, node: &Snapshot) -> Vec<(String, String)> {
     let steps = removal(settings, node, Scope::ALL, None).steps.into_iter();
     let steps = steps.filter(|step| step.operation.path().starts_with("/net"));
     let change = |operation: Operation| match &operation {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Plans and applies until a plan is empty; calls `check` after each step.
-fn converge(settings: &Settings, mut node: Snapshot, check: impl Fn(&Snapshot)) -> Snapshot {
+fn converge(settings: &InstallSettings, mut node: Snapshot, check: impl Fn(&Snapshot)) -> Snapshot {
     for _ in 0..4 {
         let steps = install(settings, &node).steps;
         if steps.is_empty() {

@@ -37,7 +37,7 @@ fn chained_list() -> String {
     content(&after(&chained(), node(BinaryState::Same, vec![file("10-a.conflist", LIST)])), "10-a.conflist")
 }
 
-fn removed(settings: &Settings, mut node: Snapshot) -> Snapshot {
+fn removed(settings: &InstallSettings, mut node: Snapshot) -> Snapshot {
     for step in removal(settings, &node, Scope::ALL, None).steps {
         apply(settings, &mut node, step.operation);
     }

@@ -8,17 +8,17 @@ fn listed(name: &str, kinds: &[&str]) -> String {
     format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":[{}]}}"#, plugins.join(","))
 }
 
-fn named(name: &str) -> Settings {
+fn named(name: &str) -> InstallSettings {
     settings(Mode::Chained { primary: Some(name.to_owned()) })
 }
 
-fn owned_of(name: &str) -> Settings {
+fn owned_of(name: &str) -> InstallSettings {
     settings(Mode::Owned { primary: Some(name.to_owned()), file: "02-istio-cni.conflist".to_owned() })
 }
 
-fn auto(bin_dirs: &[&str], network: Option<&str>) -> Settings {
+fn auto(bin_dirs: &[&str], network: Option<&str>) -> InstallSettings {
     let bin_dirs = bin_dirs.iter().map(PathBuf::from).collect();
-    Settings { of_runtime: OfRuntime { bin_dirs, network: network.map(str::to_owned) }, ..chained() }
+    InstallSettings { of_runtime: OfRuntime { bin_dirs, network: network.map(str::to_owned) }, ..chained() }
 }
 
 fn texts(plan: &Plan) -> Vec<String> {
@@ -40,7 +40,7 @@ fn assert_warns(plan: &Plan, words: &[&str]) {
 }
 
 /// Whether the file of this name has the entry after the plan.
-fn has_entry(settings: &Settings, before: &Snapshot, name: &str) -> bool {
+fn has_entry(settings: &InstallSettings, before: &Snapshot, name: &str) -> bool {
     let after = after(settings, before.clone());
     after.networks.iter().flatten().any(|file| file.name == name && select::names_the_plugin(file))
 }
@@ -104,7 +104,7 @@ fn the_entry_is_in_the_network_that_cri_o_is_told_to_use() {
     }
     let plan = install(&auto(&["/bin"], Some("c")), &before);
     assert_waits(&plan, &["CRI-O uses the network \"c\" (cni_default_network), and no file in /net has it yet"]);
-    let with_name = Settings { of_runtime: auto(&["/bin"], Some("b")).of_runtime, ..named("20-b.conflist") };
+    let with_name = InstallSettings { of_runtime: auto(&["/bin"], Some("b")).of_runtime, ..named("20-b.conflist") };
     let plan = install(&with_name, &before);
     assert_eq!((texts(&plan), plan.warnings), (Vec::new(), Vec::new()));
 }

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use clap::Parser;
 use istio_cni::install::files::Files;
 use istio_cni::install::snapshot::Snapshot;
-use istio_cni::install::{Flags, Scope, plan};
+use istio_cni::install::{InstallFlags, Scope, plan};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
-    flags: Flags,
+    flags: InstallFlags,
 }
 
 fn main() -> anyhow::Result<()> {

@@ -131,7 +131,10 @@ impl ReservedBytes {
             let whole = rest.map_or(limits.body, |rest| length.saturating_add(rest).min(limits.body));
             reserved = reservation(reserved, length, whole);
             self.share.grow_to(reserved).await?;
-            self.bytes.append(&part, whole).map_err(|_| Ended::Exhausted)?;
+            self.bytes.append(&part, whole).map_err(|error| {
+                tracing::warn!(%error, "the kernel has no memory for a request");
+                Ended::Exhausted
+            })?;
         }
         self.share.finish();
         Ok(())

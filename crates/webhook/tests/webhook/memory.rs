@@ -29,10 +29,11 @@ fn large(bytes: usize) -> String {
     sized(bytes - sized(0).len())
 }
 
-/// Starts peers that each announce the largest body, send `sent` bytes of it and wait for the response, until the
+/// Starts peers that each announce a body of `announced` bytes, send `sent` of them and wait for the response, until the
 /// value is dropped.
 fn slow_peers(
     count: usize,
+    announced: usize,
     sent: usize,
     address: SocketAddr,
     client: &Arc<rustls::ClientConfig>,
@@ -42,9 +43,9 @@ fn slow_peers(
         let client = Arc::clone(client);
         peers.spawn(async move {
             let mut connection = Connection::open(address, &client).await.ok()?;
-            connection.send(head(ServerSettings::limits().body).as_bytes()).await.ok()?;
-            for _ in 0..sent / MIB {
-                connection.send(&vec![b' '; MIB]).await.ok()?;
+            connection.send(head(announced).as_bytes()).await.ok()?;
+            for part in vec![b' '; sent].chunks(MIB) {
+                connection.send(part).await.ok()?;
             }
             connection.read().await.ok().map(|(status, _)| status)
         });
@@ -71,7 +72,7 @@ async fn until_served(stage: &Simple, review: &str) {
 async fn incomplete_bodies_do_not_delay_others() {
     let limits = Limits { memory: 16 * MIB, ..patient() };
     let stage = Simple::limited(limits).await;
-    let mut peers = slow_peers(20, 2 * MIB, stage.server.address, &stage.client);
+    let mut peers = slow_peers(20, limits.body, 2 * MIB, stage.server.address, &stage.client);
     // When the last peers need memory, the server refuses the first ones.
     stage.server.until("/metrics", REFUSED).await;
     for _ in 0..3 {
@@ -118,29 +119,48 @@ async fn a_request_beyond_the_memory_gets_retry_after() {
     assert_eq!(stage.connect().await.post("/inject", &large(4 * MIB)).await.unwrap().0, 200);
 }
 
+/// Starts the program, and returns it with the MiB by which its resident memory rises beside peers that each send a part of a
+/// body.
+async fn growth(api: &Api, peers: usize, announced: usize, sent: usize) -> (Program, usize) {
+    let mut program = Program::start(api, &[]);
+    program.until_ready().await;
+    let before = program.peak();
+    let mut peers = slow_peers(peers, announced, sent, program.webhook, &trusting(&bundles(api)[0]));
+    while let Some(status) = peers.join_next().await {
+        let status = status.unwrap();
+        assert!(matches!(status, Some(408 | 503) | None), "{status:?}");
+    }
+    let growth = program.peak() - before;
+    (program, growth)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_large_bodies_stay_within_the_memory_limit() {
     const PEERS: usize = 50;
     let api = Api::start().await;
     api.put(webhook_configuration(""));
-    let mut program = Program::start(&api, &[]);
-    program.until_ready().await;
-    let client = trusting(&bundles(&api)[0]);
-    let before = program.peak();
-    let mut peers = slow_peers(PEERS, 5 * MIB, program.webhook, &client);
-    while let Some(status) = peers.join_next().await {
-        let status = status.unwrap();
-        assert!(matches!(status, Some(408 | 503) | None), "{status:?}");
-    }
+    let (program, growth) = growth(&api, PEERS, ServerSettings::limits().body, 5 * MIB).await;
     // The limit is three times the memory for bodies. This includes the buffers of connections and TLS, and the
     // allocator's overhead.
     let limit = (ServerSettings::limits().memory / MIB) * 3;
     assert!(PEERS * 5 > 2 * limit);
-    assert!(program.peak() - before < limit, "{before} MiB before, {} MiB after", program.peak());
+    assert!(growth < limit, "{growth} MiB");
     let metrics = get(program.monitoring, "/metrics").await.unwrap();
     assert!(metrics.contains(REFUSED), "{metrics}");
     assert!(program.log().contains("the memory for requests is exhausted"), "{}", program.log());
-    let mut connection = Connection::open(program.webhook, &client).await.unwrap();
+    let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
     let response: Value = connection.review("/inject", &review("v1", "after", "")).await.unwrap();
     assert_eq!(response["response"]["uid"], "after");
+}
+
+/// Bodies that together need less than the memory for bodies are all stored, in little more than their size.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_small_bodies_take_little_more_than_their_size() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    let (program, growth) = growth(&api, 200, 128 << 10, 127 << 10).await;
+    // The bodies have 25 MiB, and connections and TLS some 30 KiB each.
+    assert!(growth < 48, "{growth} MiB");
+    let metrics = get(program.monitoring, "/metrics").await.unwrap();
+    assert!(!metrics.contains(REFUSED), "{metrics}");
 }

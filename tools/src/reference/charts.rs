@@ -1,7 +1,7 @@
 //! Values of the charts, from `values.yaml`: a value's description is the comment above it.
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::read;
 use super::table::{code, head, sentence, table};
@@ -11,7 +11,7 @@ pub(super) const CHARTS: [(&str, &str); 2] = [("istio-cni", "/defaults"), ("side
 
 /// The values of a chart: their defaults, and the comments that describe them.
 pub(super) struct Values {
-    pub(super) defaults: Value,
+    pub(super) defaults: Map<String, Value>,
     /// Whether the values may also be below `cni`, as in Istio's chart of the node agent.
     pub(super) is_nested: bool,
     comments: Vec<(String, String)>,
@@ -27,7 +27,8 @@ impl Values {
     pub(super) fn parse(file: &str, root: &str) -> Result<Self> {
         let values: Value = serde_saphyr::from_str(file)?;
         let comments = comments(file, root.trim_start_matches('/'));
-        let defaults = values.pointer(root).with_context(|| format!("has no {root}"))?.clone();
+        let defaults = values.pointer(root).and_then(Value::as_object).cloned();
+        let defaults = defaults.with_context(|| format!("the values have no map {root}"))?;
         Ok(Self { defaults, is_nested: !root.is_empty(), comments })
     }
 
@@ -42,7 +43,9 @@ pub(super) fn page() -> Result<String> {
     for (chart, root) in CHARTS {
         let values = Values::of(chart, root)?;
         let mut rows = Vec::new();
-        collect(&values.defaults, "", &values, &mut rows);
+        for (key, value) in &values.defaults {
+            collect(value, key, &values, &mut rows);
+        }
         text.push_str(&format!("## {chart}\n\n"));
         text.push_str(&table(["Value", "Default", "Description"], &rows));
     }
@@ -89,12 +92,11 @@ fn collect(value: &Value, path: &str, values: &Values, rows: &mut Vec<[String; 3
     let comment = values.comment(path);
     match value.as_object().filter(|map| !map.is_empty()) {
         Some(map) => {
-            if !comment.is_empty() && !path.is_empty() {
+            if !comment.is_empty() {
                 rows.push([code(path), String::new(), sentence(comment)]);
             }
             for (key, value) in map {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                collect(value, &path, values, rows);
+                collect(value, &format!("{path}.{key}"), values, rows);
             }
         }
         None => rows.push([code(path), code(&value.to_string()), sentence(comment)]),

@@ -31,7 +31,7 @@ pub(super) fn page(values: &Values) -> String {
 
 /// The defaults of a chart, as the text of `files/defaults.json`.
 pub(super) fn defaults(values: &Values) -> String {
-    pretty(&values.defaults)
+    pretty(&Value::Object(values.defaults.clone()))
 }
 
 fn pretty(value: &Value) -> String {
@@ -39,8 +39,8 @@ fn pretty(value: &Value) -> String {
 }
 
 /// The schemas of the names in a map of the defaults: its own, and Istio's.
-fn known(map: &Value, path: &str, values: &Values) -> Map<String, Value> {
-    let own = map.as_object().into_iter().flatten().map(|(name, default)| {
+fn known(map: &Map<String, Value>, path: &str, values: &Values) -> Map<String, Value> {
+    let own = map.iter().map(|(name, default)| {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         (name.clone(), described(default, &path, values))
     });
@@ -57,10 +57,10 @@ fn described(default: &Value, path: &str, values: &Values) -> Value {
     let mut schema = match (kinds::of(path), default) {
         (Some(kind), _) => kind.schema(),
         // Charts share these maps with others: templates refuse names that are near to a known one.
-        (None, Value::Object(_)) if path.split('.').next() == Some("global") => {
-            kinds::open(&known(default, path, values))
+        (None, Value::Object(map)) if path.split('.').next() == Some("global") => {
+            kinds::open(&known(map, path, values))
         }
-        (None, Value::Object(_)) => kinds::object(&known(default, path, values)),
+        (None, Value::Object(map)) => kinds::object(&known(map, path, values)),
         (None, default) => kinds::like(default).schema(),
     };
     let description = values.comment(path);

@@ -142,7 +142,7 @@ arm-tests: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER := qemu-aarch64
 arm-tests: setup
 	@tests/support/make/packages $(PACKAGES_LOG) qemu-user
 	$(PHASE) 'unit tests of the plugin on arm64' cargo test --quiet --target $(MUSL) --lib $(PLUGIN_PACKAGES)
-	$(PHASE) 'golden tests on arm64' cargo test --quiet --target $(MUSL) --test golden
+	$(PHASE) 'golden tests on arm64' cargo test --quiet --target $(MUSL) --package redirect --test golden
 
 # Runs random cases with a new seed, which is printed; EXPLORE_SEED=7 repeats a run. A failing case is written to
 # proptest-regressions and is the first case of every later run: commit it with the fix.
@@ -189,7 +189,7 @@ image: build
 
 # Writes a CycloneDX document of each program's crates.
 sbom: toolchain
-	cargo run --quiet --package istio-cni-tools --bin sbom $(MUSL) target/sbom
+	cargo run --quiet --package xtask --bin sbom $(MUSL) target/sbom
 
 # Builds the image of each architecture twice from scratch in the same directory and compares the digests.
 image-reproducible:
@@ -214,10 +214,10 @@ pod-programs: setup
 
 # Writes the tables of flags, variables, values, metrics, annotations and errors. A unit test fails if they are not current.
 reference:
-	cargo run --quiet --package istio-cni-tools --bin reference
+	cargo run --quiet --package xtask --bin reference
 
 man:
-	cargo run --quiet --package istio-cni-tools --bin manuals target/man
+	cargo run --quiet --package xtask --bin manuals target/man
 
 lint: fmt clippy deny machete doc charts
 

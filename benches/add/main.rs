@@ -29,7 +29,7 @@ use case::{Case, Recording};
 use options::Options;
 use report::Report;
 use subject::{Programs, Stage, Subject};
-use test_support::servers::{self, Api, Authority, Script};
+use test_servers::{Api, Authority, Script};
 use test_support::shuffle::Shuffle;
 
 fn main() -> Result<()> {
@@ -117,7 +117,7 @@ impl Surroundings {
         agent::start(agent.path(), &pod::facts(case)?)?;
         let authority = Authority::new();
         let server = Api::start(&authority, vec![Script::respond(200, pod::object(case).to_string())]);
-        let api = servers::run_dir(server.address, Some(&authority.pem));
+        let api = test_servers::run_dir(server.address, Some(&authority.pem));
         Ok(Self { case, agent, api, _server: server })
     }
 }

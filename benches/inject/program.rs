@@ -18,9 +18,9 @@ use crate::echo;
 use crate::input::Reviews;
 use crate::load;
 use crate::process::DAPR;
+use test_servers::port;
 use test_support::api::{Api, kubeconfig};
 use test_support::client::{NAME, trusting};
-use test_support::port;
 
 /// The number of clock ticks per second in `/proc/PID/stat`, which is the same on all machines.
 const USER_HZ: f64 = 100.0;

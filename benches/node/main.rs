@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use test_node::repair::{Controller, broken};
 use test_support::api::Api;
 use test_support::daemon::{Daemon, Node, cluster, exchange, pod, until};
-use test_support::repair::{Controller, broken};
 
 const RUNS: usize = 21;
 const ON_THE_NODE: usize = 250;

@@ -4,9 +4,9 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 
+use test_servers::port;
 use test_support::api::{Api, Fault};
 use test_support::daemon::{Daemon, Node, cluster, directories, free_ports, own_pod, until};
-use test_support::port;
 use test_support::program::under_test;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,8 +12,8 @@ use prometheus_client::registry::Registry;
 use serve::http::Listener as _;
 use serve::listen::PrivateSocket;
 use tempfile::TempDir;
+use test_node::ztunnel::{Raw, Seen, Ztunnel, ack, hello};
 use test_support::daemon::until;
-use test_support::ztunnel::{Raw, Seen, Ztunnel, ack, hello};
 use tokio::task::JoinHandle;
 
 /// The message that ends a snapshot.

@@ -13,7 +13,7 @@ use proptest::sample::{Index, select};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use test_support::admission::{Configured, MESH, injected, injectors, pod, template};
+use test_pods::{Configured, MESH, injected, injectors, pod, template};
 use test_support::program::under_test;
 
 use crate::figures;

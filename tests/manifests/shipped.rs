@@ -59,7 +59,7 @@ pub(crate) fn is_the_one_that_manifests_name() {
     let webhook = Injector::of(&parse(&INJECTOR.manifest()));
     assert_eq!(webhook.container["image"], named, "agent and webhook use the same image");
     for program in [&agent.line()[0], &webhook.line()[0]] {
-        let listed = fs::read_to_string("tools/src/bin/image.rs").unwrap();
+        let listed = fs::read_to_string("xtask/src/bin/image.rs").unwrap();
         assert!(listed.contains(&format!("\"usr/local/bin/{program}\"")), "{program} is not in the image");
     }
     let dockerfile = fs::read_to_string("install/Dockerfile").unwrap();

@@ -10,7 +10,7 @@ use redirect::{OwnerGroups, Redirect, istio, parse_interfaces, rules};
 use ruleset::{Family, Owner, RuleSet, nft, restore};
 
 use crate::random;
-use test_support::cases::configuration;
+use test_cases::configuration;
 use test_support::netns::{self as support, TestNetns};
 
 const IPTABLES: &[&str] =

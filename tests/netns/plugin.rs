@@ -7,9 +7,9 @@ use std::os::unix::net::UnixListener;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
+use test_servers::{Api, Authority, Script};
 use test_support::netns::{NFT_COMPAT, TestNetns, Users, trial};
 use test_support::plugin::{Call, Reply, conf};
-use test_support::servers::{self, Api, Authority, Script};
 
 use crate::backends::WITHOUT_SBIN;
 
@@ -362,7 +362,7 @@ fn asked_from_the_node() {
         "spec": {"containers": [{"name": "istio-proxy", "args": ["proxy", "sidecar"]}]},
     });
     let server = Api::start(&authority, vec![Script::respond(200, object.to_string())]);
-    let run_dir = servers::run_dir(server.address, Some(&authority.pem));
+    let run_dir = test_servers::run_dir(server.address, Some(&authority.pem));
     let pod = Pod { run_dir, ..Pod::new(&["10.9.0.2/24"]) };
     let reply = pod.call("ADD", &json!({}));
     assert!(reply.code == 0 && reply.stderr.contains(r#""source":"api""#), "{reply:?}");

@@ -12,10 +12,10 @@ use repair::Settings;
 use serde_json::{Value, json};
 
 use crate::find::{Node, netns};
+use test_node::repair::{Controller, broken, settings};
 use test_support::api::Api;
 use test_support::netns::{IPV6, TestNetns, trial};
 use test_support::program::{as_user, under_test};
-use test_support::repair::{Controller, broken, settings};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

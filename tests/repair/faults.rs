@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use test_node::repair::{Controller, broken, failing, flush};
+use test_servers::port;
 use test_support::DEADLINE;
 use test_support::api::{Api, Fault, Seen};
-use test_support::port;
-use test_support::repair::{Controller, broken, failing, flush};
 
 const EVICTION: &str = "/pods/web-0/eviction";
 
@@ -118,7 +118,7 @@ async fn another_pod_with_the_same_name_is_not_evicted() {
     let controller = Controller::start(&api, "");
     evictions(&api, 1).await;
     api.remove("pods", "shop", "web-0");
-    let mut namesake = test_support::repair::pod("web-0");
+    let mut namesake = test_node::repair::pod("web-0");
     namesake["metadata"]["uid"] = json!("another");
     api.put(namesake);
     api.release();
@@ -198,7 +198,7 @@ async fn broken_pods_are_found_after_an_outage() {
     let address = (Ipv4Addr::LOCALHOST, port::free()).into();
     let api = Api::listen(address).await;
     let client = api.client();
-    let controller = Controller::with(client, test_support::repair::settings(""));
+    let controller = Controller::with(client, test_node::repair::settings(""));
     api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
     drop(api);
     let line =

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use serve::pods::PodEvent;
 
+use test_node::repair::{Controller, broken};
 use test_support::api::Api;
-use test_support::repair::{Controller, broken};
 
 /// Returns a broken pod of the ReplicaSet `owner`, whose creation timestamp has this second.
 fn broken_pod(name: &str, owner: &str, second: u32) -> Value {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use test_node::repair::{Controller, broken, failing, flush, pod, recovered};
 use test_support::api::{Api, Fault, Seen};
-use test_support::repair::{Controller, broken, failing, flush, pod, recovered};
 
 const EVICTION: &str = "/pods/web-0/eviction";
 const POD: &str = "/api/v1/namespaces/shop/pods/web-0";

@@ -1,7 +1,7 @@
 //! Tests of the requests and the memory for hundreds of broken pods.
 
+use test_node::repair::{Controller, broken};
 use test_support::api::Api;
-use test_support::repair::{Controller, broken};
 
 const PODS: usize = 500;
 const BUDGET: usize = 60;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use test_node::repair::Controller;
 use test_support::api::{Api, Fault};
-use test_support::repair::Controller;
 
 /// Returns a pod of a ReplicaSet that requests Dapr's sidecar but lacks it, and whose creation timestamp has this
 /// second.

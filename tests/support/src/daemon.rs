@@ -15,8 +15,8 @@ use tempfile::TempDir;
 
 use crate::DEADLINE;
 use crate::api::Api;
-use crate::port;
 use crate::program::{self, under_test};
+use test_servers::port;
 
 pub const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
 /// The limit on the inotify instances of root in a user namespace, at its path inside of the namespace.

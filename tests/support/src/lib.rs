@@ -6,18 +6,12 @@
 #![allow(clippy::disallowed_methods, reason = "tests start processes, measure time and use files")]
 #![allow(clippy::new_without_default, reason = "constructors have effects: directories, namespaces, keys")]
 
-use std::time::Duration;
-
 pub mod mounts;
 pub mod outcome;
 
-/// The time limit of an expected condition. A condition that comes true ends its wait at once, so the limit is far beyond
-/// what the slowest machine needs.
-pub const DEADLINE: Duration = Duration::from_secs(120);
+pub use test_servers::DEADLINE;
 
-pub mod admission;
 pub mod api;
-pub mod cases;
 pub mod client;
 pub mod crowd;
 pub mod daemon;
@@ -25,10 +19,6 @@ pub mod hostile;
 pub mod metrics;
 pub mod netns;
 pub mod plugin;
-pub mod port;
 pub mod program;
-pub mod repair;
 pub mod runtime;
-pub mod servers;
 pub mod shuffle;
-pub mod ztunnel;

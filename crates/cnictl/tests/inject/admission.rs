@@ -11,7 +11,7 @@ use podfacts::PodFacts;
 use proptest::prelude::{Strategy as _, any, prop_oneof};
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
-use test_support::admission::{Configured, MESH, injected, injectors, pod, template};
+use test_pods::{Configured, MESH, injected, injectors, pod, template};
 
 use super::kube_inject::explain;
 use super::property::run;

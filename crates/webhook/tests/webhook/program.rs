@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::stage::{bundles, bundles_of, get, webhook_configuration, webhook_configuration_of_dapr};
+use test_servers::port;
 use test_support::DEADLINE;
 use test_support::api::{Api, kubeconfig};
 use test_support::client::{Connection, trusting};
-use test_support::port;
 use test_support::program::{show_log_of_failure, under_test};
 
 /// A running program, killed when the value is dropped.

@@ -1,4 +1,4 @@
-//! Tests of legacy templates with both delimiters; `tests/golden` has Istio's fixtures.
+//! Tests of legacy templates with both delimiters; the suite `inject` has Istio's fixtures.
 
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 
-use test_support::port::{ALL, free};
+use test_servers::port::{ALL, free};
 
 #[test]
 fn no_port_is_assigned_twice_or_in_use() {

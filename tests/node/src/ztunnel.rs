@@ -23,7 +23,7 @@ use nix::sys::socket::{
 };
 use prost::Message as _;
 
-use crate::DEADLINE;
+use test_support::DEADLINE;
 
 /// The size of ztunnel's buffer in bytes.
 const BUFFER: usize = 1024;

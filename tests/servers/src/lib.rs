@@ -2,6 +2,12 @@
 //! is used for all further connections. A double records the requests it receives. Its thread ends when the double is
 //! dropped.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+#![allow(clippy::disallowed_methods, reason = "tests start processes, measure time and use files")]
+#![allow(clippy::new_without_default, reason = "constructors have effects: directories, namespaces, keys")]
+
+pub mod port;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,6 +24,10 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+/// The time limit of an expected condition. A condition that comes true ends its wait at once, so the limit is far beyond
+/// what the slowest machine needs.
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The behaviour of a double on one connection, after it has read the request.
 #[derive(Clone)]

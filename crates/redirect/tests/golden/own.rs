@@ -1,6 +1,6 @@
 //! Compares rendered rules with this project's own expected outputs, which cover every form of rule.
 //!
-//! `tests/data/rules/<case>/` holds input for a kernel (`restore.v4`, `restore.v6`, `nft`) and the rules that the
+//! `tests/rules/<case>/` holds input for a kernel (`restore.v4`, `restore.v6`, `nft`) and the rules that the
 //! kernel then has: `save.v4` and `save.v6` in the format of `iptables-save` 1.8.9, with the table in front of each
 //! rule. Both iptables backends result in the same rules.
 
@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn of_case(name: &str, redirect: &Redirect) -> Vec<Trial> {
     let rules = rules::build(redirect, true);
     let trial = |file: &str, actual: String| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/rules").join(name).join(file);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules").join(name).join(file);
         let saved = file.starts_with("save");
         Trial::test(format!("own/{name}/{file}"), move || {
             let expected = std::fs::read_to_string(&path)?;

@@ -12,7 +12,7 @@ use serve::shutdown::{Shutdown, Trigger};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::api::Api;
+use test_support::api::Api;
 
 #[derive(clap::Parser)]
 #[command(args_override_self = true)]
@@ -88,7 +88,7 @@ impl Controller {
     /// Requests shutdown and waits for the end.
     pub async fn end(self) {
         self.trigger.trigger();
-        tokio::time::timeout(crate::DEADLINE, self.task)
+        tokio::time::timeout(test_support::DEADLINE, self.task)
             .await
             .expect("the task ends after shutdown is requested")
             .unwrap();

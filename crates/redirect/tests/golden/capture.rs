@@ -5,7 +5,7 @@ use redirect::{Redirect, rules};
 use ruleset::{nft, restore};
 
 use crate::same;
-use test_support::cases::configuration;
+use test_cases::configuration;
 
 pub(crate) fn iptables(name: &str, expected: &str) -> Result<(), Failed> {
     let (redirect, ipv6) = case(name)?;

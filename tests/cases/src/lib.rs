@@ -1,6 +1,8 @@
 //! The test cases of Istio's package `capture`, which its iptables and nft tests share: a name, what differs from the
 //! base configuration, and whether the pod has IPv6.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use redirect::{

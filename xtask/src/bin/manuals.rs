@@ -8,7 +8,7 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, bail};
 use clap::Command;
 use clap_complete::Shell;
-use istio_cni_tools::commands;
+use xtask::commands;
 
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")];
 

@@ -3,6 +3,9 @@
 //! Not everything that an author writes fits what an injection adds: the injection may refuse such a pod. A pod that it injects
 //! must be accepted by the API server, and its redirection by the plugin.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+#![allow(clippy::disallowed_methods, reason = "tests start processes, measure time and use files")]
+
 mod template;
 
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ use podnet::netns::{self, Netns};
 use redirect::{istio, rules};
 use repair::{Reprogram, ReprogramError};
 
-pub use flags::Flags;
+pub use flags::InPlaceFlags;
 
 /// The scope of log lines: that of repair.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "repair");
@@ -67,7 +67,7 @@ pub struct InPlace {
 
 impl InPlace {
     /// Validates the flags.
-    pub fn parse(flags: &Flags) -> Result<Self, FlagError> {
+    pub fn parse(flags: &InPlaceFlags) -> Result<Self, FlagError> {
         let forced = match flags.repair_force_iptables_binary.as_str() {
             "" => None,
             text => Some(IptablesBinary::named(text).ok_or_else(|| FlagError::Forced(text.to_owned()))?),
@@ -134,7 +134,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Program {
         #[command(flatten)]
-        flags: Flags,
+        flags: InPlaceFlags,
     }
 
     #[test]

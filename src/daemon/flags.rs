@@ -3,7 +3,10 @@
 use std::num::ParseIntError;
 use std::path::PathBuf;
 
-use crate::{in_place, install};
+use repair::RepairFlags;
+
+use crate::in_place::InPlaceFlags;
+use crate::install;
 
 /// All flags of the daemon.
 #[derive(Debug, Clone, clap::Args)]
@@ -14,9 +17,9 @@ pub struct AgentFlags {
     #[command(flatten)]
     pub(super) install: install::InstallFlags,
     #[command(flatten)]
-    pub(super) repair: repair::Flags,
+    pub(super) repair: RepairFlags,
     #[command(flatten)]
-    pub(super) in_place: in_place::Flags,
+    pub(super) in_place: InPlaceFlags,
     #[command(flatten)]
     pub log: serve::log::LogFlags,
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use repair::RepairSettings;
+
 use super::{AgentFlags, Error};
 use crate::in_place::InPlace;
 use crate::install;
@@ -11,7 +13,7 @@ use crate::install;
 #[derive(Debug, Clone)]
 pub struct AgentSettings {
     pub install: Arc<install::InstallSettings>,
-    pub repair: repair::Settings,
+    pub repair: RepairSettings,
     /// The node's name.
     pub node: String,
     /// The plugin's service account; `None`: its kubeconfig holds the daemon's own token.
@@ -57,9 +59,9 @@ impl AgentSettings {
         }
         let settings = Self {
             install: Arc::new(install),
-            repair: repair::Settings {
+            repair: RepairSettings {
                 reprogram: Some(Arc::new(InPlace::parse(&in_place)?)),
-                ..repair::Settings::parse(&repair)?
+                ..RepairSettings::parse(&repair)?
             },
             node,
             pod: if own.pod_name.is_empty() { own.hostname } else { own.pod_name },

@@ -6,7 +6,7 @@ use repair::{Given, switch};
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Repair")]
 #[group(skip)]
-pub struct Flags {
+pub struct InPlaceFlags {
     /// The node's procfs
     #[arg(long, env, default_value = "/host/proc")]
     pub repair_proc: String,

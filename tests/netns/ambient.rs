@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use libtest_mimic::Trial;
 use netfilter::Backend;
-use podnet::converge::{self, Change, Deviation, OnDifference, Options, View};
+use podnet::converge::{self, Change, Difference, OnDifference, Options, View};
 use redirect::ambient::AmbientRedirect;
 use redirect::{Redirect, istio};
 use ruleset::{Family, Interface};
@@ -134,7 +134,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
         let title = |what: &str| format!("ambient::{what}::{word}");
         trials.push(trial(title("a_second_call_changes_nothing"), programs, move || second_call(backend)));
-        trials.push(trial(title("a_deviation_is_corrected"), programs, move || deviation(backend)));
+        trials.push(trial(title("a_difference_is_corrected"), programs, move || difference(backend)));
         trials.push(trial(title("removal_leaves_nothing"), programs, move || removal(backend)));
     }
     trials.push(trial("ambient::foreign_rules_and_routes_stay", COMPAT, foreign));
@@ -242,7 +242,7 @@ fn second_call(backend: Backend) {
 }
 
 /// Rules of another configuration and a missing routing rule are reported and reconciled.
-fn deviation(backend: Backend) {
+fn difference(backend: Backend) {
     let pod = TestNetns::new();
     apply(&pod, &AmbientRedirect { inbound: false, dns: false, ..everything() }, backend);
     pod.run("ip", &["rule", "del", "priority", "32764"]);
@@ -322,7 +322,7 @@ fn table_of_the_node() {
     let listed = || node.run("nft", &["list", "table", "inet", "istio-ambient-nat"]);
     let before = listed();
     for backend in [Backend::NativeNft, Backend::IptablesNft] {
-        assert_eq!(deviations(&node, backend), [Deviation::NoRules], "{backend:?}");
+        assert_eq!(differences(&node, backend), [Difference::NoRules], "{backend:?}");
     }
     let saved = node.inside(|| converge::saved(Family::V4, &istio::OWNED)).unwrap();
     assert!(saved.iter().all(|(_, text)| !text.contains("SNAT") && !text.contains("POSTROUTING")), "{saved:?}");
@@ -349,7 +349,7 @@ fn chain_of_the_node() {
         node.run("iptables-nft", &[&["-t", "nat"], args].concat());
     }
     let rules = || node.run("iptables-nft-save", &["-t", "nat"]).lines().filter(|l| l.starts_with("-A")).count();
-    assert_eq!(deviations(&node, Backend::IptablesNft), [Deviation::NoRules]);
+    assert_eq!(differences(&node, Backend::IptablesNft), [Difference::NoRules]);
     for _ in 0..2 {
         node.inside(|| converge::cleanup(&everything().desired(), &istio::OWNED)).unwrap();
         assert_eq!(rules(), 2);
@@ -357,14 +357,14 @@ fn chain_of_the_node() {
     }
 }
 
-fn check(netns: &TestNetns, backend: Backend) -> Vec<Deviation> {
+fn check(netns: &TestNetns, backend: Backend) -> Vec<Difference> {
     netns.inside(|| View::take(by(backend)).unwrap().check(&everything().desired())).unwrap().differences
 }
 
-/// Returns the deviations except those of routes.
-fn deviations(netns: &TestNetns, backend: Backend) -> Vec<Deviation> {
+/// Returns the differences except those of routes.
+fn differences(netns: &TestNetns, backend: Backend) -> Vec<Difference> {
     let mut found = check(netns, backend);
-    found.retain(|deviation| !matches!(deviation, Deviation::Route(_)));
+    found.retain(|difference| !matches!(difference, Difference::Route(_)));
     found
 }
 

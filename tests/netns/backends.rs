@@ -7,7 +7,7 @@ use std::process::Command;
 use contract::IptablesBinary;
 use libtest_mimic::Trial;
 use netfilter::Backend;
-use podnet::converge::{self, Change, Deviation, OnDifference, Options, View};
+use podnet::converge::{self, Change, Difference, OnDifference, Options, View};
 use redirect::{InterceptionMode, PortSelector, Redirect};
 use serde_json::{Value, json};
 
@@ -296,7 +296,7 @@ fn legacy_rules_since_the_first_read() {
         converge::apply(&Redirect::default().desired(), by(Backend::IptablesLegacy)).unwrap();
         view.apply(&Redirect::default().desired()).unwrap()
     });
-    assert_eq!(outcome.change.reconciled().last(), Some(&Deviation::Former(Backend::IptablesLegacy)));
+    assert_eq!(outcome.change.reconciled().last(), Some(&Difference::Former(Backend::IptablesLegacy)));
     let counts = counts(&netns);
     assert_eq!((counts[0] > 0, counts[1], counts[2]), (true, 0, 0), "{counts:?}");
 }
@@ -382,12 +382,12 @@ fn tproxy_then_redirect(backend: Backend) {
     assert_eq!(apply(&fresh, &redirect), Change::Added);
     let change = apply(&changed, &redirect);
     assert_eq!(state(&changed), state(&fresh), "{change:?}");
-    let unwanted = change.reconciled().iter().filter(|found| matches!(found, Deviation::Unwanted(_))).count();
+    let unwanted = change.reconciled().iter().filter(|found| matches!(found, Difference::Unwanted(_))).count();
     assert_eq!(unwanted, 4, "a routing rule and a route of each family: {change:?}");
     assert_eq!(apply(&changed, &redirect), Change::None);
     // An ADD that was interrupted before it removed them, or an older version, has left them beside the right rules.
     changed.run("ip", &["rule", "add", "fwmark", "1337", "lookup", "133"]);
     let left = apply(&changed, &redirect);
-    assert!(matches!(left.reconciled(), [Deviation::Unwanted(_)]), "{left:?}");
+    assert!(matches!(left.reconciled(), [Difference::Unwanted(_)]), "{left:?}");
     assert_eq!(state(&changed), state(&fresh));
 }

@@ -2,7 +2,7 @@
 //! of other programs are not changed.
 
 use libtest_mimic::Trial;
-use netfilter::{Backend, Difference, Error, Live, Outcome, Session};
+use netfilter::{Backend, Error, Live, Outcome, RulesState, Session};
 use redirect::{InterceptionMode, PortSelector, Redirect, istio, rules};
 use ruleset::{Interface, RuleSet};
 
@@ -67,23 +67,23 @@ fn observe(netns: &TestNetns, backend: Backend) -> Live {
     netns.inside(|| Session::new(backend, &istio::OWNED).observe().unwrap())
 }
 
-fn difference(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Difference {
-    netfilter::diff(wanted, &observe(netns, backend)).unwrap().difference
+fn rules_state(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> RulesState {
+    netfilter::diff(wanted, &observe(netns, backend)).unwrap().state
 }
 
 /// Returns the sentences with which the differences from `wanted` are reported; panics if nothing differs.
 fn sentences(netns: &TestNetns, wanted: &RuleSet) -> Vec<String> {
-    match difference(netns, Backend::IptablesNft, wanted) {
-        Difference::Differs(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
+    match rules_state(netns, Backend::IptablesNft, wanted) {
+        RulesState::Differs(differences) => differences.iter().map(ToString::to_string).collect(),
         other => panic!("nothing differs: {other:?}"),
     }
 }
 
 fn apply_is_idempotent(backend: Backend, wanted: &RuleSet) {
     let netns = TestNetns::new();
-    assert_eq!(difference(&netns, backend, wanted), Difference::Absent);
+    assert_eq!(rules_state(&netns, backend, wanted), RulesState::Absent);
     assert_eq!(program(&netns, backend, wanted), Outcome::Changed);
-    assert_eq!(difference(&netns, backend, wanted), Difference::Same);
+    assert_eq!(rules_state(&netns, backend, wanted), RulesState::Same);
     let before = observe(&netns, backend);
     assert_eq!(program(&netns, backend, wanted), Outcome::Unchanged);
     assert_eq!(observe(&netns, backend), before, "the second time changed something");
@@ -140,7 +140,7 @@ fn reconciles(damage: &[&[&str]], sentence: &str, new_rules: usize) {
     assert!(sentences.iter().any(|s| s.contains(sentence)), "no sentence contains {sentence:?}: {sentences:#?}");
     program(&netns, Backend::IptablesNft, &wanted);
     assert_same(&before, &saved(&netns));
-    assert_eq!(difference(&netns, Backend::IptablesNft, &wanted), Difference::Same);
+    assert_eq!(rules_state(&netns, Backend::IptablesNft, &wanted), RulesState::Same);
     let after = self::handles(&netns);
     let new = after.iter().filter(|line| !handles.contains(line)).count();
     assert_eq!(new, new_rules, "rules that were as wanted were replaced");
@@ -249,7 +249,7 @@ fn reconfigured() {
     let netns = TestNetns::new();
     for name in ["dns-uid-gid", "ipv6-inbound-ports", "drop-invalid", "inbound-ports-wildcard", "dns-uid-gid"] {
         program(&netns, Backend::IptablesNft, &case(name));
-        assert_eq!(difference(&netns, Backend::IptablesNft, &case(name)), Difference::Same, "{name}");
+        assert_eq!(rules_state(&netns, Backend::IptablesNft, &case(name)), RulesState::Same, "{name}");
     }
     let fresh = TestNetns::new();
     program(&fresh, Backend::IptablesNft, &case("dns-uid-gid"));
@@ -270,7 +270,7 @@ fn keeps_foreign_rules(backend: Backend, tool: &str, saved: fn(&TestNetns) -> St
     let before = saved(&netns);
     program(&netns, backend, &everything());
     netns.run(tool, &["-t", "nat", "-I", "OUTPUT", "2", "-d", "10.1.2.4", "-j", "THEIRS"]);
-    assert_eq!(difference(&netns, backend, &everything()), Difference::Same);
+    assert_eq!(rules_state(&netns, backend, &everything()), RulesState::Same);
     // Our rules that are inserted precede those of other programs; our rules that are appended follow them.
     let with_ours = saved(&netns);
     program(&netns, backend, &case("empty"));
@@ -323,7 +323,7 @@ fn contended() {
         let after = session.observe().unwrap();
         assert_eq!(session.apply(&netfilter::diff(&wanted, &after).unwrap()).unwrap(), Outcome::Changed);
     });
-    assert_eq!(difference(&netns, Backend::IptablesNft, &wanted), Difference::Same);
+    assert_eq!(rules_state(&netns, Backend::IptablesNft, &wanted), RulesState::Same);
 }
 
 fn other_user_namespace() {

@@ -8,7 +8,7 @@ use istio_cni::in_place::InPlace;
 use libtest_mimic::Trial;
 use podnet::converge::{self, OnDifference, Options, View};
 use redirect::{Redirect, istio};
-use repair::Settings;
+use repair::RepairSettings;
 use serde_json::{Value, json};
 
 use crate::find::{Node, netns};
@@ -45,11 +45,11 @@ fn pod(restarts: u32) -> Value {
 }
 
 /// Returns settings in this mode, with which the controller searches the namespaces of `node`.
-fn on(node: &Node, mode: &str) -> Settings {
+fn on(node: &Node, mode: &str) -> RepairSettings {
     let rules =
         Options { native_nftables: false, forced: None, on_difference: OnDifference::Reconcile, owned: &istio::OWNED };
     let in_place = InPlace { places: node.places(), rules };
-    Settings { reprogram: Some(Arc::new(in_place)), ..settings(&format!("--repair-mode {mode}")) }
+    RepairSettings { reprogram: Some(Arc::new(in_place)), ..settings(&format!("--repair-mode {mode}")) }
 }
 
 fn counted(result: &str, count: usize) -> String {
@@ -72,7 +72,7 @@ fn validate(pod: &TestNetns, time: &str) -> (Option<i32>, String) {
 }
 
 /// Returns the differences between the pod's rules and those that the plugin would program.
-fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
+fn differences(pod: &TestNetns) -> Vec<converge::Difference> {
     let redirect = redirect::annotations::from_pod(facts().settings()).unwrap();
     let redirect::annotations::Interception::Redirect { redirect, .. } = redirect else { panic!("no redirection") };
     let options =
@@ -114,17 +114,17 @@ async fn a_second_controller_changes_nothing() {
     for _ in 0..2 {
         let controller = Controller::with(api.client(), on(&node, "repair"));
         until_counted(&api, &controller, "success", 1).await;
-        assert_eq!(deviations(&netns), []);
+        assert_eq!(differences(&netns), []);
         controller.end().await;
     }
     // Another process flushes the rules; the next failed validation restores them.
     let controller = Controller::with(api.client(), on(&node, "repair"));
     until_counted(&api, &controller, "success", 1).await;
     netns.inside(|| converge::cleanup(&Redirect::default().desired(), &istio::OWNED)).unwrap();
-    assert_ne!(deviations(&netns), []);
+    assert_ne!(differences(&netns), []);
     api.put(pod(2));
     until_counted(&api, &controller, "success", 2).await;
-    assert_eq!(deviations(&netns), []);
+    assert_eq!(differences(&netns), []);
 }
 
 async fn eviction_if_it_fails_again() {
@@ -160,7 +160,7 @@ async fn searched_again() {
     let netns = netns(&ADDRESSES);
     node.process(&netns, UID);
     until_counted(&api, &controller, "success", 1).await;
-    assert_eq!(deviations(&netns), []);
+    assert_eq!(differences(&netns), []);
 }
 
 async fn refused_pods_are_given_up() {

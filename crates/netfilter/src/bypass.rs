@@ -4,13 +4,13 @@
 
 use super::describe;
 use super::diff::leads_to_own;
+use super::difference::{Difference, DifferenceKind};
 use super::expr::{Expr, Verdict};
 use super::image::{Body, Image};
 use super::live::Live;
-use super::mismatch::{Mismatch, MismatchKind};
 
-/// Returns a mismatch for each rule that makes packets skip an own jump; none in chains without a jump to own chains.
-pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
+/// Returns a difference for each rule that makes packets skip an own jump; none in chains without a jump to own chains.
+pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Difference> {
     let mut found = Vec::new();
     for table in &live.tables {
         let wanted = image.tables.iter().find(|t| t.id == table.id).map_or(&[][..], |t| &t.chains);
@@ -22,8 +22,8 @@ pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
             for (i, rule) in chain.rules.iter().enumerate().take(jump) {
                 if ends(&rule.body) && known.iter().all(|k| k.body != rule.body) {
                     let rule = describe::live(table.id, &chain.name, known, rule);
-                    let kind = MismatchKind::Bypass { place: i + 1, rule, owner: live.owned.owner };
-                    found.push(Mismatch::new(table.id, chain.name.clone(), kind));
+                    let kind = DifferenceKind::Bypass { place: i + 1, rule, owner: live.owned.owner };
+                    found.push(Difference::new(table.id, chain.name.clone(), kind));
                 }
             }
         }

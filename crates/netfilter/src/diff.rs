@@ -11,25 +11,25 @@ use ruleset::{At, Owned};
 
 use super::batch::{Change, Position};
 use super::describe;
+use super::difference::{Difference, DifferenceKind};
 use super::image::{Chain, Image, Rule, Table, TableId};
 use super::live::{Live, LiveChain, LiveRule, LiveTable};
-use super::mismatch::{Mismatch, MismatchKind};
 
-/// The difference between observed and desired tables.
+/// The observed tables, compared with the desired ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Difference {
+pub enum RulesState {
     /// None of our rules or chains exists.
     Absent,
     /// Everything is as desired.
     Same,
     /// Some of our rules or chains exist, but not as desired.
-    Differs(Vec<Mismatch>),
+    Differs(Vec<Difference>),
 }
 
-/// The difference, with the changes that resolve it.
+/// The state of the observed tables, with the changes that lead to the desired ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Comparison<'a> {
-    pub(super) difference: Difference,
+    pub(super) state: RulesState,
     pub(super) changes: Vec<Change<'a>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn leads_to_own(table: TableId, rule: &LiveRule, owned: &Owned) -> bo
 
 struct Work<'a> {
     owned: &'a Owned,
-    mismatches: Vec<Mismatch>,
+    differences: Vec<Difference>,
     /// Whether any of our rules or chains exists.
     seen: bool,
     deleted_rules: Vec<Change<'a>>,
@@ -74,7 +74,7 @@ impl<'a> Work<'a> {
     fn new(owned: &'a Owned) -> Self {
         Self {
             owned,
-            mismatches: Vec::new(),
+            differences: Vec::new(),
             seen: false,
             deleted_rules: Vec::new(),
             deleted_chains: Vec::new(),
@@ -84,17 +84,17 @@ impl<'a> Work<'a> {
     }
 
     fn finish(self) -> Comparison<'a> {
-        let difference = match (self.mismatches.is_empty(), self.seen) {
-            (true, _) => Difference::Same,
-            (false, false) => Difference::Absent,
-            (false, true) => Difference::Differs(self.mismatches),
+        let state = match (self.differences.is_empty(), self.seen) {
+            (true, _) => RulesState::Same,
+            (false, false) => RulesState::Absent,
+            (false, true) => RulesState::Differs(self.differences),
         };
         let changes = [self.deleted_rules, self.deleted_chains, self.added, self.added_rules];
-        Comparison { difference, changes: changes.into_iter().flatten().collect() }
+        Comparison { state, changes: changes.into_iter().flatten().collect() }
     }
 
-    fn mismatch(&mut self, table: TableId, chain: impl Into<Cow<'static, str>>, kind: MismatchKind) {
-        self.mismatches.push(Mismatch::new(table, chain, kind));
+    fn difference(&mut self, table: TableId, chain: impl Into<Cow<'static, str>>, kind: DifferenceKind) {
+        self.differences.push(Difference::new(table, chain, kind));
     }
 
     fn add_table(&mut self, table: Table<'a>) {
@@ -109,12 +109,12 @@ impl<'a> Work<'a> {
             return self.table(Table { id: live.id, chains: Vec::new() }, live);
         }
         self.seen = true;
-        self.mismatch(live.id, "", MismatchKind::UnwantedTable);
+        self.difference(live.id, "", DifferenceKind::UnwantedTable);
         self.deleted_rules.push(Change::DeleteTable(live.id));
     }
 
     fn add_chain(&mut self, table: TableId, chain: Chain<'a>) {
-        self.mismatch(table, chain.name, MismatchKind::NoChain);
+        self.difference(table, chain.name, DifferenceKind::NoChain);
         self.added.push(Change::AddChain(table, chain.name, chain.hook));
         let add = |rule| Change::AddRule(table, chain.name, rule, Position::Last);
         self.added_rules.extend(chain.rules.into_iter().map(add));
@@ -123,7 +123,7 @@ impl<'a> Work<'a> {
     fn table(&mut self, mut wanted: Table<'a>, live: &'a LiveTable) {
         let owned = self.owned;
         if live.dormant && !wanted.chains.is_empty() {
-            self.mismatch(live.id, "", MismatchKind::Dormant);
+            self.difference(live.id, "", DifferenceKind::Dormant);
             self.added.push(Change::AddTable(live.id));
         }
         for chain in &live.chains {
@@ -140,7 +140,7 @@ impl<'a> Work<'a> {
     }
 
     fn leftover(&mut self, table: TableId, chain: &'a LiveChain) {
-        self.mismatch(table, chain.name.clone(), MismatchKind::Leftover);
+        self.difference(table, chain.name.clone(), DifferenceKind::Leftover);
         self.deleted_rules.push(Change::Flush(table, &chain.name));
         self.deleted_chains.push(Change::DeleteChain(table, &chain.name));
     }
@@ -170,7 +170,7 @@ impl<'a> Work<'a> {
                 if has(known) && !has(desired) {
                     let text = describe::live(live.id, &chain.name, known, rule);
                     let place = i + 1;
-                    self.mismatch(live.id, chain.name.clone(), MismatchKind::Unwanted { place, rule: text });
+                    self.difference(live.id, chain.name.clone(), DifferenceKind::Unwanted { place, rule: text });
                     self.deleted_rules.push(Change::DeleteRule(live.id, &chain.name, rule.handle));
                 }
             }
@@ -179,7 +179,7 @@ impl<'a> Work<'a> {
 
     fn unwanted(&mut self, table: TableId, chain: &'a LiveChain, known: &[Rule<'a>], place: usize, rule: &LiveRule) {
         let text = describe::live(table, &chain.name, known, rule);
-        self.mismatch(table, chain.name.clone(), MismatchKind::Unwanted { place, rule: text });
+        self.difference(table, chain.name.clone(), DifferenceKind::Unwanted { place, rule: text });
         self.deleted_rules.push(Change::DeleteRule(table, &chain.name, rule.handle));
     }
 
@@ -206,7 +206,7 @@ impl<'a> Work<'a> {
         let own = table.owns(wanted.name, self.owned);
         let (wanted_hook, found) = (describe::hook(wanted.hook), describe::live_hook(live.hook.as_ref(), own));
         if wanted_hook != found {
-            self.mismatch(table, wanted.name, MismatchKind::Hook { wanted: wanted_hook, found });
+            self.difference(table, wanted.name, DifferenceKind::Hook { wanted: wanted_hook, found });
             self.added.push(Change::AddChain(table, wanted.name, wanted.hook));
         }
     }
@@ -217,7 +217,11 @@ impl<'a> Work<'a> {
         for (i, rule) in gap.missing.iter().enumerate() {
             let text = describe::wanted(table, rule);
             let instead = gap.extra.get(i).map(|(_, r)| describe::live(table, wanted.name, &wanted.rules, r));
-            self.mismatch(table, wanted.name, MismatchKind::Missing { place: gap.first + i + 1, rule: text, instead });
+            self.difference(
+                table,
+                wanted.name,
+                DifferenceKind::Missing { place: gap.first + i + 1, rule: text, instead },
+            );
             let position = match (gap.next, rule.source.at) {
                 (Some(handle), _) => Position::Before(handle),
                 (None, At::Place(_)) if !own => gap.before_others(live),
@@ -361,6 +365,6 @@ mod tests {
     fn no_desired_and_no_observed_rules_are_the_same() {
         let live = Live::fresh(crate::Backend::IptablesNft, &redirect::istio::OWNED);
         let comparison = compare(Image::default(), &Image::default(), &live);
-        assert_eq!((comparison.difference, comparison.changes.len()), (Difference::Same, 0));
+        assert_eq!((comparison.state, comparison.changes.len()), (RulesState::Same, 0));
     }
 }

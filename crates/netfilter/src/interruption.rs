@@ -9,14 +9,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ruleset::{Family, Owned};
 
+use super::difference::{Difference, DifferenceKind};
 use super::expr::Expr;
 use super::image::{Body, Chain, Image, PREROUTING, Table, TableFamily, TableId};
 use super::live::{Live, LiveChain, LiveTable, names_family};
-use super::mismatch::{Mismatch, MismatchKind};
 use super::wire;
 
 /// Returns the interruptions of one family's traffic. `always` has the rules that every setting needs.
-pub(super) fn find(wanted: &Image<'_>, always: &Image<'_>, family: Family, live: &Live) -> Vec<Mismatch> {
+pub(super) fn find(wanted: &Image<'_>, always: &Image<'_>, family: Family, live: &Live) -> Vec<Difference> {
     let mut found = Vec::new();
     for table in wanted.tables.iter().filter(|table| covers(table.id, family)) {
         let there = live.tables.iter().find(|live| live.id.name == table.id.name && covers(live.id, family));
@@ -51,10 +51,10 @@ struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     /// A table that the kernel skips, if it should redirect.
-    fn dormant(&self) -> Option<Mismatch> {
+    fn dormant(&self) -> Option<Difference> {
         let live = self.live.filter(|live| live.dormant)?;
         let redirects = self.wanted.chains.iter().any(|chain| self.desired.redirects(chain.name));
-        redirects.then(|| Mismatch::new(live.id, "", MismatchKind::Dormant))
+        redirects.then(|| Difference::new(live.id, "", DifferenceKind::Dormant))
     }
 
     /// Whether packets enter the table through the chain. Chains of iptables-legacy have no hook here.
@@ -63,7 +63,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Finds redirecting chains to which packets of a hook no longer come.
-    fn missing_jumps(&self, always: Option<&Table<'_>>) -> Vec<Mismatch> {
+    fn missing_jumps(&self, always: Option<&Table<'_>>) -> Vec<Difference> {
         let mut found = Vec::new();
         for hook in self.wanted.chains.iter().filter(|chain| self.is_hook(chain)) {
             let entrances = self.live.into_iter().flat_map(|live| entrances(live, hook));
@@ -75,7 +75,11 @@ impl<'a> Pair<'a> {
             let jumped: BTreeSet<&str> = self.desired.next(hook.name).filter(|to| self.desired.reaches(to)).collect();
             for to in jumped.into_iter().filter(|to| is_always(to) || self.was_reached(to)) {
                 if !self.is_reached(to, &reached) {
-                    found.push(Mismatch::new(self.wanted.id, hook.name, MismatchKind::NoJump { to: to.to_owned() }));
+                    found.push(Difference::new(
+                        self.wanted.id,
+                        hook.name,
+                        DifferenceKind::NoJump { to: to.to_owned() },
+                    ));
                 }
             }
         }
@@ -104,7 +108,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Finds chains to which a rule leads, and which redirect nothing, although they should.
-    fn idle_chains(&self) -> Vec<Mismatch> {
+    fn idle_chains(&self) -> Vec<Difference> {
         let is_idle = |chain: &&Chain<'_>| {
             let redirects_live = match self.desired.is_last(chain.name) {
                 true => self.observed.redirects(chain.name),
@@ -113,7 +117,7 @@ impl<'a> Pair<'a> {
             self.observed.led_to.contains(chain.name) && !redirects_live && self.desired.reaches(chain.name)
         };
         let own = self.wanted.chains.iter().filter(|chain| self.wanted.id.owns(chain.name, self.owned));
-        own.filter(is_idle).map(|chain| Mismatch::new(self.wanted.id, chain.name, MismatchKind::Idle)).collect()
+        own.filter(is_idle).map(|chain| Difference::new(self.wanted.id, chain.name, DifferenceKind::Idle)).collect()
     }
 }
 

@@ -10,12 +10,12 @@ mod choose;
 mod compat;
 mod describe;
 mod diff;
+mod difference;
 mod expr;
 mod image;
 mod interruption;
 mod legacy;
 mod live;
-mod mismatch;
 mod native;
 mod print;
 mod removal;
@@ -26,9 +26,9 @@ mod wire;
 mod xt;
 
 pub use choose::{KernelFacts, Unavailable, candidates, choose, legacy_in_use, legacy_mangle_in_use, presume, probe};
-pub use diff::Difference;
+pub use diff::RulesState;
+pub use difference::{Difference, DifferenceKind};
 pub use live::Live;
-pub use mismatch::{Mismatch, MismatchKind};
 pub use session::Session;
 
 use std::collections::BTreeSet;
@@ -166,7 +166,7 @@ impl Error {
 /// The changes for a netns, and their reason.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    pub difference: Difference,
+    pub state: RulesState,
     action: Action<'a>,
 }
 
@@ -219,12 +219,12 @@ pub fn diff<'a>(wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencod
 /// rules of `former` in its built-in chains are ours, too, although they jump to none of our chains.
 pub fn diff_from<'a>(former: Option<&RuleSet>, wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let residue = former.map(|former| image(former, live.backend)).transpose()?.unwrap_or_default();
-    let diff::Comparison { difference, changes } = diff::compare(image(wanted, live.backend)?, &residue, live);
-    Ok(Plan { difference, action: action(wanted, former.unwrap_or(wanted), live, changes) })
+    let diff::Comparison { state, changes } = diff::compare(image(wanted, live.backend)?, &residue, live);
+    Ok(Plan { state, action: action(wanted, former.unwrap_or(wanted), live, changes) })
 }
 
 /// Finds other programs' rules that make packets skip own jumps.
-pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Mismatch>, Unencodable> {
+pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Difference>, Unencodable> {
     Ok(bypass::find(&image(wanted, live.backend)?, live))
 }
 
@@ -235,7 +235,7 @@ pub fn interruptions(
     always: &RuleSet,
     family: Family,
     live: &Live,
-) -> Result<Vec<Mismatch>, Unencodable> {
+) -> Result<Vec<Difference>, Unencodable> {
     Ok(interruption::find(&image(wanted, live.backend)?, &image(always, live.backend)?, family, live))
 }
 
@@ -244,8 +244,8 @@ pub fn interruptions(
 pub fn removal<'a>(former: &RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let nothing = RuleSet::empty(former.layout);
     let changes = removal::changes(&image(former, live.backend)?, live);
-    let difference = diff::compare(image(&nothing, live.backend)?, &Image::default(), live).difference;
-    Ok(Plan { difference, action: action(&nothing, former, live, changes) })
+    let state = diff::compare(image(&nothing, live.backend)?, &Image::default(), live).state;
+    Ok(Plan { state, action: action(&nothing, former, live, changes) })
 }
 
 fn image(wanted: &RuleSet, backend: Backend) -> Result<Image<'_>, Unencodable> {

@@ -19,7 +19,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use contract::IptablesBinary;
-use netfilter::{self, Backend, Difference, Live, Mismatch, Plan, Session};
+use netfilter::{self, Backend, Live, Plan, RulesState, Session};
 use ruleset::{Desired, Owned};
 
 use crate::netns;
@@ -81,10 +81,10 @@ pub enum Warning {
 
 /// A difference between a netns and its desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deviation {
+pub enum Difference {
     NoRules,
     /// A rule or a chain differs.
-    Rule(Mismatch),
+    Rule(netfilter::Difference),
     /// An address, routing rule or route is missing.
     Route(Entry),
     /// A routing rule or route of an earlier mode exists.
@@ -95,11 +95,11 @@ pub enum Deviation {
     Former(Backend),
 }
 
-impl fmt::Display for Deviation {
+impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRules => f.write_str("Istio's rules are missing"),
-            Self::Rule(mismatch) => mismatch.fmt(f),
+            Self::Rule(difference) => difference.fmt(f),
             Self::Route(entry) => write!(f, "{entry} is missing"),
             Self::Unwanted(entry) => write!(f, "{entry} is left over"),
             Self::NoTproxy(rule) => {
@@ -115,13 +115,13 @@ impl fmt::Display for Deviation {
 pub enum Change {
     /// All rules were added; there were none.
     Added,
-    /// These deviations were corrected.
-    Reconciled(Vec<Deviation>),
+    /// These differences were corrected.
+    Reconciled(Vec<Difference>),
     None,
 }
 
 impl Change {
-    fn of(corrected: Vec<Deviation>) -> Self {
+    fn of(corrected: Vec<Difference>) -> Self {
         if corrected.is_empty() { Self::None } else { Self::Reconciled(corrected) }
     }
 
@@ -134,10 +134,10 @@ impl Change {
         }
     }
 
-    /// The corrected deviations.
-    pub fn reconciled(&self) -> &[Deviation] {
+    /// The corrected differences.
+    pub fn reconciled(&self) -> &[Difference] {
         match self {
-            Self::Reconciled(deviations) => deviations,
+            Self::Reconciled(differences) => differences,
             Self::Added | Self::None => &[],
         }
     }
@@ -160,7 +160,7 @@ pub enum Error {
     Unsupported(Backend),
     /// The netns has other rules of Istio, which are replaced only with `--reconcile`.
     #[error("other rules of Istio exist already; `--reconcile` replaces them: {}", list(.0))]
-    Differs(Vec<Deviation>),
+    Differs(Vec<Difference>),
 }
 
 impl Error {
@@ -196,13 +196,13 @@ impl Error {
     }
 }
 
-/// Maximum number of deviations in a sentence. A netns can have any number of them; events, logs and replies repeat it.
+/// Maximum number of differences in a sentence. A netns can have any number of them; events, logs and replies repeat it.
 const LISTED: usize = 20;
 
-/// Joins deviations to one sentence, which names the first of them.
-pub fn list(deviations: &[Deviation]) -> String {
-    let mut named: Vec<String> = deviations.iter().take(LISTED).map(ToString::to_string).collect();
-    if let Some(more @ 1..) = deviations.len().checked_sub(LISTED) {
+/// Joins differences to one sentence, which names the first of them.
+pub fn list(differences: &[Difference]) -> String {
+    let mut named: Vec<String> = differences.iter().take(LISTED).map(ToString::to_string).collect();
+    if let Some(more @ 1..) = differences.len().checked_sub(LISTED) {
         named.push(format!("and {more} more"));
     }
     named.join("; ")
@@ -282,9 +282,9 @@ impl Convergence<'_> {
 
     /// Converges with the backend that an earlier call fell back to, if the operator requires no backend and the
     /// presumed one has no rules.
-    fn run_earlier_fallback(&mut self, found: Vec<Deviation>) -> Result<Outcome, Error> {
+    fn run_earlier_fallback(&mut self, found: Vec<Difference>) -> Result<Outcome, Error> {
         match found[..] {
-            [Deviation::NoRules, Deviation::Former(backend), ..] if !self.options.is_chosen() => {
+            [Difference::NoRules, Difference::Former(backend), ..] if !self.options.is_chosen() => {
                 self.run(&mut Observation::new(backend, self.options.owned))?.ok_or(Error::Unsupported(backend))
             }
             _ => Err(Error::Differs(found)),
@@ -297,11 +297,11 @@ impl Convergence<'_> {
         let Comparison { ipv6, rules, live, former, .. } = view::compare(self.desired, &self.netns, observed)?;
         let former_rules = live.is_programmed().then_some(&self.desired.rules.former);
         let plan = netfilter::diff_from(former_rules, &rules, &live)?;
-        view::confirm(&live, &plan.difference)?;
-        let mut deviations = deviations(&plan.difference, &former);
-        let fresh = plan.difference == Difference::Absent && former.is_empty();
-        if self.options.on_difference == OnDifference::Refuse && !fresh && !deviations.is_empty() {
-            return Err(Error::Differs(deviations));
+        view::confirm(&live, &plan.state)?;
+        let mut differences = differences(&plan.state, &former);
+        let fresh = plan.state == RulesState::Absent && former.is_empty();
+        if self.options.on_difference == OnDifference::Refuse && !fresh && !differences.is_empty() {
+            return Err(Error::Differs(differences));
         }
         // Routes are added before the rules, because a packet that TPROXY marks must find its route.
         let ipv6_routes = self.netns.needs_ipv6_routes(self.desired.ipv6, ipv6);
@@ -310,21 +310,21 @@ impl Convergence<'_> {
         if matches!(apply_plan(&mut observed.session, &plan, &live, is_done)?, netfilter::Outcome::Unsupported { .. }) {
             return Ok(None);
         }
-        deviations.extend(self.added.iter().cloned().map(Deviation::Route));
-        let change = if fresh { Change::Added } else { Change::of(deviations) };
+        differences.extend(self.added.iter().cloned().map(Difference::Route));
+        let change = if fresh { Change::Added } else { Change::of(differences) };
         let warning = self.netns.warning(ipv6);
         Ok(Some((Outcome { backend, ipv6, change, warning }, former)))
     }
 }
 
-fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
-    let mut deviations = match difference {
-        Difference::Same => Vec::new(),
-        Difference::Absent => vec![Deviation::NoRules],
-        Difference::Differs(found) => found.iter().cloned().map(Deviation::Rule).collect(),
+fn differences(state: &RulesState, former: &[Backend]) -> Vec<Difference> {
+    let mut differences = match state {
+        RulesState::Same => Vec::new(),
+        RulesState::Absent => vec![Difference::NoRules],
+        RulesState::Differs(found) => found.iter().cloned().map(Difference::Rule).collect(),
     };
-    deviations.extend(former.iter().copied().map(Deviation::Former));
-    deviations
+    differences.extend(former.iter().copied().map(Difference::Former));
+    differences
 }
 
 /// Applies a plan that was made for `live`.

@@ -13,13 +13,13 @@ use super::event::event;
 use super::metrics::{ActionResult, Metrics};
 use super::pod::Pod;
 use super::reprogram::ReprogramError;
-use super::settings::{Settings, Symptom};
+use super::settings::{RepairSettings, Symptom};
 use super::step::{RepairOutcome, Step};
 
 #[derive(Clone)]
 pub(super) struct Actor {
     pub(super) calls: Calls,
-    pub(super) settings: std::sync::Arc<Settings>,
+    pub(super) settings: std::sync::Arc<RepairSettings>,
     pub(super) metrics: Metrics,
 }
 
@@ -83,7 +83,7 @@ impl Actor {
     }
 
     async fn attempt(&self, broken: &Broken, action: Action) -> RepairOutcome {
-        let Settings { label_key, label_value, .. } = self.settings.as_ref();
+        let RepairSettings { label_key, label_value, .. } = self.settings.as_ref();
         let (done, outcome) = match action {
             Action::Evict => (self.calls.evict(broken).await, RepairOutcome::Ended),
             Action::Delete => (self.calls.delete(broken).await, RepairOutcome::Ended),

@@ -12,7 +12,7 @@ use podfacts::SkipReason;
 
 use super::lineage::Lineage;
 use super::pod::{Container, OwnerReference, Pod, Status, Terminated};
-use super::settings::{Settings, Symptom, Validation};
+use super::settings::{RepairSettings, Symptom, Validation};
 
 /// A broken pod, with the fields that decisions and actions need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl fmt::Display for NotBroken {
 }
 
 /// Checks a pod for the symptom in `settings`.
-pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, NotBroken> {
+pub fn detect(pod: &Pod, settings: &RepairSettings) -> Result<Broken, NotBroken> {
     if !settings.selector.selects(pod) {
         return Err(NotBroken::NotSelected);
     }
@@ -142,7 +142,7 @@ fn without_sidecar(pod: &Pod) -> Result<Broken, NotBroken> {
 }
 
 /// Checks the validation container. If several containers pass the filters, the first broken one counts.
-fn unvalidated(pod: &Pod, validation: &Validation, settings: &Settings) -> Result<Broken, NotBroken> {
+fn unvalidated(pod: &Pod, validation: &Validation, settings: &RepairSettings) -> Result<Broken, NotBroken> {
     if pod.spec.host_network {
         return Err(NotBroken::HostNetwork);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use podfacts::SkipReason;
 
 use super::broken::{Broken, Owner};
-use super::settings::{Mode, Settings};
+use super::settings::{Mode, RepairSettings};
 
 /// The decision about a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +166,7 @@ pub enum Acted {
 }
 
 /// Decides about a broken pod at `now`, a time relative to the controller's start.
-pub fn decide(broken: &Broken, history: &History, settings: &Settings, now: Duration) -> Decision {
+pub fn decide(broken: &Broken, history: &History, settings: &RepairSettings, now: Duration) -> Decision {
     let action = match final_reason(broken, history).map_or_else(|| action_for_mode(broken, history, settings), Err) {
         Ok(action) => action,
         Err(reason) => return Decision::Nothing(reason),
@@ -208,7 +208,7 @@ fn final_reason(broken: &Broken, history: &History) -> Option<Reason> {
     })
 }
 
-fn action_for_mode(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
+fn action_for_mode(broken: &Broken, history: &History, settings: &RepairSettings) -> Result<Action, Reason> {
     let changes_nothing = broken
         .skipped
         .filter(|_| matches!(settings.mode, Mode::Evict | Mode::Delete | Mode::Repair | Mode::RepairOrEvict));
@@ -232,7 +232,7 @@ fn action_for_mode(broken: &Broken, history: &History, settings: &Settings) -> R
 }
 
 /// Checks that a controller will replace the pod, or that standalone pods are allowed.
-fn check_replaceable(broken: &Broken, settings: &Settings) -> Result<(), Reason> {
+fn check_replaceable(broken: &Broken, settings: &RepairSettings) -> Result<(), Reason> {
     match broken.owner {
         Owner::Node => Err(Reason::StaticPod),
         Owner::Nobody if !settings.standalone => Err(Reason::Standalone),
@@ -241,7 +241,7 @@ fn check_replaceable(broken: &Broken, settings: &Settings) -> Result<(), Reason>
     }
 }
 
-fn reprogram_in_place(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
+fn reprogram_in_place(broken: &Broken, history: &History, settings: &RepairSettings) -> Result<Action, Reason> {
     if settings.node != broken.node {
         return Err(Reason::OtherNode);
     }
@@ -256,7 +256,7 @@ fn reprogram_in_place(broken: &Broken, history: &History, settings: &Settings) -
 
 /// Reprograms first. If validation fails again or never restarts, evicts; if the pod cannot be evicted, reprograms
 /// again.
-fn repair_or_evict(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
+fn repair_or_evict(broken: &Broken, history: &History, settings: &RepairSettings) -> Result<Action, Reason> {
     let in_place = reprogram_in_place(broken, history, settings);
     match in_place {
         Ok(_) if history.reprogrammed.is_none() => in_place,

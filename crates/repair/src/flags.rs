@@ -13,7 +13,7 @@ pub struct Given<T>(pub Option<T>);
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Repair")]
 #[group(skip)]
-pub struct Flags {
+pub struct RepairFlags {
     /// Enable repair
     #[arg(long, env, default_value = "true", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub repair_enabled: Given<bool>,
@@ -88,7 +88,7 @@ mod tests {
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
-        flags: Flags,
+        flags: RepairFlags,
     }
 
     #[test]

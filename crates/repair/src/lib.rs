@@ -31,14 +31,14 @@ use contract::diagnostics::LogScope;
 
 pub use broken::{Broken, Evidence, NotBroken, Owner, detect};
 pub use decide::{Acted, Action, Decision, History, Reason, decide};
-pub use flags::{Flags, Given, switch};
+pub use flags::{Given, RepairFlags, switch};
 pub use lineage::Lineage;
 pub use metrics::{Metrics, RepairAction};
 pub use pod::Pod;
 pub use reprogram::{Reprogram, ReprogramError};
 pub use run::{follow, run};
 pub use selector::{Error as SelectorError, Selector};
-pub use settings::{Error as SettingsError, Mode, Settings, Symptom, Validation};
+pub use settings::{Error as SettingsError, Mode, RepairSettings, Symptom, Validation};
 pub use source::{Skipped, Source, source};
 
 /// The scope of log lines.

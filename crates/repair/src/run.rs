@@ -17,7 +17,7 @@ use super::calls::Calls;
 use super::decide::{Decision, Reason};
 use super::metrics::{ActionResult, Metrics};
 use super::pod::Pod;
-use super::settings::Settings;
+use super::settings::RepairSettings;
 use super::source::{Skipped, Source, source, watch_pods};
 use super::step::{RepairOutcome, Step};
 use super::tracker::Tracker;
@@ -30,7 +30,7 @@ const MAX_CONCURRENT: usize = 16;
 /// back-off and never end the loop.
 ///
 /// `client` must not retry requests itself (`kube::Config::default_retry`), which would bypass back-off and budget.
-pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
+pub async fn run(client: Client, settings: RepairSettings, metrics: Metrics, shutdown: Shutdown) {
     let (_ready, always) = watch::channel(true);
     let (feed, source) = source(always, Box::new(|_, _| None));
     let (watcher, selected) = (client.clone(), settings.clone());
@@ -42,7 +42,7 @@ pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown:
 }
 
 /// Like [`run`], with the pods of an existing watch.
-pub async fn follow(client: Client, source: Source, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
+pub async fn follow(client: Client, source: Source, settings: RepairSettings, metrics: Metrics, shutdown: Shutdown) {
     if !settings.enabled {
         tracing::info!("repair is off");
         return;
@@ -59,7 +59,7 @@ pub async fn follow(client: Client, source: Source, settings: Settings, metrics:
 type Finished = (Step, RepairOutcome);
 
 struct Controller {
-    settings: Arc<Settings>,
+    settings: Arc<RepairSettings>,
     metrics: Metrics,
     actor: Actor,
     tracker: Tracker,
@@ -71,7 +71,7 @@ struct Controller {
 }
 
 impl Controller {
-    fn new(client: Client, settings: Settings, metrics: Metrics) -> Self {
+    fn new(client: Client, settings: RepairSettings, metrics: Metrics) -> Self {
         let settings = Arc::new(settings);
         let actor = Actor { calls: Calls::new(client), settings: settings.clone(), metrics: metrics.clone() };
         let (tracker, events) = (Tracker::new(settings.as_ref().clone()), Budget::shared(settings.budget));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use contract::diagnostics::Documented;
 
-use super::flags::{Flags, Given};
+use super::flags::{Given, RepairFlags};
 use super::reprogram::Reprogram;
 use super::selector::{self, Selector};
 
@@ -71,7 +71,7 @@ pub struct Validation {
 
 /// The parsed settings.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RepairSettings {
     /// If false, no pods are watched.
     pub enabled: bool,
     pub mode: Mode,
@@ -97,7 +97,7 @@ pub struct Settings {
     pub reprogram: Option<Arc<dyn Reprogram>>,
 }
 
-impl Settings {
+impl RepairSettings {
     /// Logs the program's version and the settings that decide what is done with which pods.
     pub(super) fn log(&self) {
         let label = (self.mode == Mode::Label).then(|| format!("{}={}", self.label_key, self.label_value));
@@ -142,9 +142,9 @@ impl Documented for Error {
     const ENTRY: &'static str = "repair-settings-error";
 }
 
-impl Settings {
+impl RepairSettings {
     /// Validates the flags. The program sets [`reprogram`](Self::reprogram).
-    pub fn parse(flags: &Flags) -> Result<Self, Error> {
+    pub fn parse(flags: &RepairFlags) -> Result<Self, Error> {
         let settings = Self {
             enabled: flags.repair_enabled.0.unwrap_or(true),
             mode: mode(flags)?,
@@ -208,7 +208,7 @@ fn is_set(given: Given<bool>) -> bool {
 
 /// Returns the mode of `--repair-mode`, or else of the first of Istio's switches that is on. If any switch is given and
 /// none is on, the mode is `observe`, as in Istio; without any switch, it is `evict`.
-fn mode(flags: &Flags) -> Result<Mode, Error> {
+fn mode(flags: &RepairFlags) -> Result<Mode, Error> {
     let name = flags.repair_mode.trim();
     if !name.is_empty() {
         let mode = Mode::ALL.into_iter().find(|mode| mode.as_str() == name);
@@ -239,12 +239,12 @@ pub(super) mod tests {
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
-        flags: Flags,
+        flags: RepairFlags,
     }
 
     /// Settings from a command line.
-    pub(crate) fn settings(line: &str) -> Result<Settings, Error> {
-        Settings::parse(&Program::parse_from(format!("x {line}").split_whitespace()).flags)
+    pub(crate) fn settings(line: &str) -> Result<RepairSettings, Error> {
+        RepairSettings::parse(&Program::parse_from(format!("x {line}").split_whitespace()).flags)
     }
 
     #[test]

@@ -13,7 +13,7 @@ use podfacts::SkipReason;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::pod::Pod;
-use super::settings::Settings;
+use super::settings::RepairSettings;
 use serve::pods::{PodEvent, Subscriber, Watched};
 
 /// The page size for lists of all nodes' pods.
@@ -42,7 +42,7 @@ pub fn source(ready: watch::Receiver<bool>, skipped: Skipped) -> (Subscriber<Pod
 }
 
 /// Lists and watches the pods that `settings` select until the receiver closes.
-pub(super) async fn watch_pods(client: Client, settings: &Settings, subscriber: Subscriber<Pod>) {
+pub(super) async fn watch_pods(client: Client, settings: &RepairSettings, subscriber: Subscriber<Pod>) {
     while !subscriber.events.is_closed() {
         let pods = Api::<Watched<Pod>>::all(client.clone());
         tokio::select! {
@@ -75,7 +75,7 @@ async fn forward_events(pods: Api<Watched<Pod>>, config: watcher::Config, sink: 
 /// Returns the configuration of the watch. The pods of one node are listed from the API server's watch cache, which is
 /// indexed by node; a list from etcd would read the pods of all nodes. `kube` lists from the cache only without pages.
 /// The pods of all nodes are listed in pages.
-fn config(settings: &Settings) -> watcher::Config {
+fn config(settings: &RepairSettings) -> watcher::Config {
     let mut config = watcher::Config::default()
         .labels(&settings.label_selector)
         .fields(&settings.field_selector)

@@ -10,7 +10,7 @@ use super::broken::Broken;
 use super::budget::Budget;
 use super::decide::{Acted, Action, Decision, History, Reason, decide};
 use super::lineage::Lineages;
-use super::settings::{Mode, Settings, Symptom};
+use super::settings::{Mode, RepairSettings, Symptom};
 use super::step::{RepairOutcome, Step};
 
 /// The maximum number of tracked pods. Further broken pods are dropped; a new list finds them once fewer than half as
@@ -42,7 +42,7 @@ struct Entry {
 
 #[derive(Debug)]
 pub(super) struct Tracker {
-    settings: Settings,
+    settings: RepairSettings,
     pods: BTreeMap<String, Entry>,
     /// Due pods by time, then by arrival.
     due: BTreeSet<(Duration, u64, String)>,
@@ -59,7 +59,7 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: RepairSettings) -> Self {
         // Dapr's flag limits the watchdog's actions in all namespaces together, without a share for each namespace.
         let of_dapr_watchdog = matches!(settings.symptom, Symptom::NoSidecar);
         let budget = if of_dapr_watchdog { Budget::whole(settings.budget) } else { Budget::shared(settings.budget) };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::Parser as _;
 use istio_cni::in_place::{self, InPlace};
 use prometheus_client::registry::Registry;
-use repair::{self, Flags, Metrics, Settings};
+use repair::{self, Metrics, RepairFlags, RepairSettings};
 use serde_json::{Value, json};
 use serve::pods::Subscriber;
 use serve::shutdown::{Shutdown, Trigger};
@@ -18,17 +18,17 @@ use test_support::api::Api;
 #[command(args_override_self = true)]
 struct Program {
     #[command(flatten)]
-    flags: Flags,
+    flags: RepairFlags,
     #[command(flatten)]
-    in_place: in_place::Flags,
+    in_place: in_place::InPlaceFlags,
 }
 
 /// Settings from a command line, for node n1.
-pub fn settings(line: &str) -> Settings {
+pub fn settings(line: &str) -> RepairSettings {
     let line = format!("x --repair-node-name n1 {line}");
     let Program { flags, in_place } = Program::parse_from(line.split_whitespace());
     let in_place = InPlace::parse(&in_place).unwrap();
-    Settings { reprogram: Some(Arc::new(in_place)), ..Settings::parse(&flags).unwrap() }
+    RepairSettings { reprogram: Some(Arc::new(in_place)), ..RepairSettings::parse(&flags).unwrap() }
 }
 
 /// A running controller, stopped on drop.
@@ -43,7 +43,7 @@ impl Controller {
         Self::with(api.client(), settings(line))
     }
 
-    pub fn with(client: kube::Client, settings: Settings) -> Self {
+    pub fn with(client: kube::Client, settings: RepairSettings) -> Self {
         Self::counting(client, settings, Metrics::new)
     }
 
@@ -59,7 +59,7 @@ impl Controller {
         (Self { registry, trigger, task }, feed, node_ready)
     }
 
-    fn counting(client: kube::Client, settings: Settings, metrics: fn(&mut Registry) -> Metrics) -> Self {
+    fn counting(client: kube::Client, settings: RepairSettings, metrics: fn(&mut Registry) -> Metrics) -> Self {
         let mut registry = Registry::default();
         let metrics = metrics(&mut registry);
         let (trigger, shutdown) = Shutdown::new();
@@ -69,7 +69,7 @@ impl Controller {
 
     /// Starts the watchdog for Dapr's sidecars, with a budget of actions per minute.
     pub fn of_dapr_watchdog(api: &Api, delete: bool, budget: u32) -> Self {
-        let settings = Settings::of_dapr_watchdog(delete, budget.try_into().unwrap());
+        let settings = RepairSettings::of_dapr_watchdog(delete, budget.try_into().unwrap());
         Self::counting(api.client(), settings, Metrics::of_dapr_watchdog)
     }
 

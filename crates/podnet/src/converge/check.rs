@@ -6,7 +6,7 @@ use ruleset::{Desired, Family, Owned, Routes};
 use super::facts::NetnsFacts;
 use super::retry::retry_on_contention;
 use super::view::{self, Comparison, Observation, View};
-use super::{Deviation, Error, Options, deviations, fallbacks};
+use super::{Difference, Error, Options, differences, fallbacks};
 use crate::netns::loopback_has_ipv6;
 use crate::netns::routes::{self, Entry};
 
@@ -14,9 +14,9 @@ use crate::netns::routes::{self, Entry};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
     /// The redirection that is gone, whatever the settings were when it was added.
-    pub missing: Vec<Deviation>,
+    pub missing: Vec<Difference>,
     /// All differences from the desired state.
-    pub differences: Vec<Deviation>,
+    pub differences: Vec<Difference>,
 }
 
 impl View {
@@ -47,13 +47,13 @@ fn examine(
     if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
         found = view::compare(desired, netns, &mut Observation::new(*fallback, options.owned))?;
     }
-    let difference = netfilter::diff(&found.rules, &found.live)?.difference;
-    view::confirm(&found.live, &difference)?;
-    let mut differences = deviations(&difference, &found.former);
+    let state = netfilter::diff(&found.rules, &found.live)?.state;
+    view::confirm(&found.live, &state)?;
+    let mut differences = differences(&state, &found.former);
     let bypasses = netfilter::bypasses(&found.rules, &found.live)?;
-    differences.extend(bypasses.into_iter().map(Deviation::Rule));
+    differences.extend(bypasses.into_iter().map(Difference::Rule));
     let ipv6_routes = netns.needs_ipv6_routes(desired.ipv6, found.ipv6);
-    differences.extend(routes::missing(desired.routes.intended, ipv6_routes)?.into_iter().map(Deviation::Route));
+    differences.extend(routes::missing(desired.routes.intended, ipv6_routes)?.into_iter().map(Difference::Route));
     let missing = if differences.is_empty() { Vec::new() } else { missing(desired, netns, found, options.owned)? };
     Ok(Checked { missing, differences })
 }
@@ -64,14 +64,14 @@ fn missing(
     netns: &NetnsFacts,
     found: Comparison,
     owned: &'static Owned,
-) -> Result<Vec<Deviation>, Error> {
+) -> Result<Vec<Difference>, Error> {
     let former = found.former.iter().map(|backend| Session::new(*backend, owned).observe());
     let former = former.collect::<Result<Vec<Live>, _>>()?;
     let mut programmed: Vec<&Live> = std::iter::once(&found.live).chain(&former).collect();
     programmed.retain(|live| live.is_programmed());
     if programmed.is_empty() {
         // The rules may be in the tables that could not be read.
-        return found.unread.map_or_else(|| Ok(vec![Deviation::NoRules]), |error| Err(error.into()));
+        return found.unread.map_or_else(|| Ok(vec![Difference::NoRules]), |error| Err(error.into()));
     }
     let always = desired.rules.always.covering(found.ipv6);
     let ipv6 = found.ipv6 && was_covered(desired, netns, &programmed)?;
@@ -81,7 +81,7 @@ fn missing(
         let interrupted = programmed.iter().map(of).collect::<Result<Vec<_>, _>>()?;
         if let (false, Some(first)) = (interrupted.iter().any(Vec::is_empty), interrupted.into_iter().next()) {
             // A table of both families is judged once for each.
-            let new = first.into_iter().map(Deviation::Rule).filter(|rule| !missing.contains(rule));
+            let new = first.into_iter().map(Difference::Rule).filter(|rule| !missing.contains(rule));
             missing.extend(new.collect::<Vec<_>>());
         }
     }
@@ -109,13 +109,13 @@ fn needed_routes(desired: &Desired, marked: bool) -> Routes {
 }
 
 /// Finds the routes that the rules need, and the rules that the routes need.
-fn missing_routes(desired: &Desired, ipv6: bool, programmed: &[&Live]) -> Result<Vec<Deviation>, Error> {
+fn missing_routes(desired: &Desired, ipv6: bool, programmed: &[&Live]) -> Result<Vec<Difference>, Error> {
     let marked = programmed.iter().any(|live| live.uses_tproxy());
     let mut missing: Vec<_> =
-        routes::missing(needed_routes(desired, marked), ipv6)?.into_iter().map(Deviation::Route).collect();
+        routes::missing(needed_routes(desired, marked), ipv6)?.into_iter().map(Difference::Route).collect();
     if desired.routes.of_tproxy {
         let left = routes::present(desired.routes.former, ipv6)?;
-        missing.extend(left.into_iter().filter(|entry| is_useless(*entry, programmed)).map(Deviation::NoTproxy));
+        missing.extend(left.into_iter().filter(|entry| is_useless(*entry, programmed)).map(Difference::NoTproxy));
     }
     Ok(missing)
 }

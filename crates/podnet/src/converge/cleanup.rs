@@ -4,7 +4,7 @@ use netfilter::{self, Backend, KernelFacts, Live, Session};
 use ruleset::{Desired, Ipv6, Owned};
 
 use super::retry::retry_on_contention;
-use super::{Deviation, Error, apply_plan};
+use super::{Difference, Error, apply_plan};
 use crate::netns::routes;
 
 /// The extent of a [`cleanup`].
@@ -47,13 +47,13 @@ pub fn cleanup(desired: &Desired, owned: &'static Owned) -> Result<Cleanup, Erro
 
 /// Removes the routing rules and routes that earlier settings needed and `desired` does not, in both families; `ipv6` is
 /// whether the rules cover IPv6. Rules of other programs stay, even with the same mark or table.
-pub(super) fn remove_unwanted_routes(desired: &Desired, ipv6: bool) -> Result<Vec<Deviation>, Error> {
+pub(super) fn remove_unwanted_routes(desired: &Desired, ipv6: bool) -> Result<Vec<Difference>, Error> {
     // Those of IPv6 are needed again if `lo` regains it.
     if matches!(desired.ipv6, Ipv6::OfLoopback { .. }) {
         return Ok(Vec::new());
     }
     let removed = routes::remove_beyond(desired.routes.former, desired.routes.intended, ipv6)?;
-    Ok(removed.into_iter().map(Deviation::Unwanted).collect())
+    Ok(removed.into_iter().map(Difference::Unwanted).collect())
 }
 
 /// Removes a backend's rules.

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use netfilter::{self, Backend, Difference, Live, Session};
+use netfilter::{self, Backend, Live, RulesState, Session};
 use ruleset::{Desired, Family, Owned, RuleSet};
 
 use super::facts::NetnsFacts;
@@ -99,11 +99,9 @@ pub(super) fn compare(desired: &Desired, netns: &NetnsFacts, observed: &mut Obse
 ///
 /// With eight ADDs at once in a netns, a dump of nf_tables was observed to contain a chain's last rule twice, although
 /// the chain had it once and the generation had not changed. Deleting the apparent duplicate deleted the only copy.
-pub(super) fn confirm(live: &Live, difference: &Difference) -> Result<(), Error> {
+pub(super) fn confirm(live: &Live, state: &RulesState) -> Result<(), Error> {
     let is_dump = live.backend != Backend::IptablesLegacy;
-    if is_dump
-        && matches!(difference, Difference::Differs(_))
-        && Session::new(live.backend, live.owned).observe()? != *live
+    if is_dump && matches!(state, RulesState::Differs(_)) && Session::new(live.backend, live.owned).observe()? != *live
     {
         return Err(netfilter::Error::Contended.into());
     }

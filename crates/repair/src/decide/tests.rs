@@ -165,7 +165,7 @@ fn back_off_and_budget_delay_an_action() {
 #[test]
 fn the_watchdog_deletes_replaceable_pods_and_reports_the_rest() {
     let decided = |delete: bool, owner: Owner, replacement: bool| {
-        let settings = Settings::of_dapr_watchdog(delete, std::num::NonZeroU32::MIN);
+        let settings = RepairSettings::of_dapr_watchdog(delete, std::num::NonZeroU32::MIN);
         decide(&Broken { owner, ..broken() }, &History { replacement, ..History::default() }, &settings, NOW)
     };
     let report = |reason| Decision::Act(Action::Report(reason));
@@ -179,7 +179,7 @@ fn the_watchdog_deletes_replaceable_pods_and_reports_the_rest() {
         assert_eq!(decided(delete, owner, replacement), decision);
     }
     let reported = History { acted: Some(Acted::Reported), ..History::default() };
-    let settings = Settings::of_dapr_watchdog(true, std::num::NonZeroU32::MIN);
+    let settings = RepairSettings::of_dapr_watchdog(true, std::num::NonZeroU32::MIN);
     assert_eq!(decide(&broken(), &reported, &settings, NOW), Decision::Nothing(Reason::Reported));
 }
 

@@ -290,7 +290,7 @@ fn a_dry_run_decides_once_and_spends_no_budget() {
 
 #[test]
 fn replacements_are_recognized_after_the_list_is_complete() {
-    let mut tracker = Tracker::new(Settings::of_dapr_watchdog(true, std::num::NonZeroU32::MAX));
+    let mut tracker = Tracker::new(RepairSettings::of_dapr_watchdog(true, std::num::NonZeroU32::MAX));
     let made = |uid: &str, at: i64| {
         let created = jiff::Timestamp::from_second(at).unwrap();
         Broken { lineage: Some(Box::new(Lineage { controller: "r".into(), created })), ..pod(uid, "1") }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use dapr::{Era, Settings, SettingsError};
 use gocompat::duration;
+use repair::RepairSettings;
 
 use super::watch::TrustFiles;
 use crate::Selection;
@@ -120,9 +121,9 @@ impl DaprFlags {
     }
 
     /// Returns the watchdog's settings, if the watchdog is enabled.
-    pub fn watchdog(&self) -> Option<repair::Settings> {
+    pub fn watchdog(&self) -> Option<RepairSettings> {
         let wanted = self.dapr && !self.watch_interval.is_zero();
-        wanted.then(|| repair::Settings::of_dapr_watchdog(self.watchdog_delete_pods, self.max_pod_restarts_per_minute))
+        wanted.then(|| RepairSettings::of_dapr_watchdog(self.watchdog_delete_pods, self.max_pod_restarts_per_minute))
     }
 
     pub fn trust_files(&self) -> TrustFiles {

@@ -12,7 +12,7 @@ use serve::health::Readiness;
 use serve::shutdown::Shutdown;
 use tokio::time::sleep;
 
-use repair::{Metrics, Settings};
+use repair::{Metrics, RepairSettings};
 
 /// The interval between checks of the readiness.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Runs the watchdog. Never returns.
-pub async fn watch(client: Client, settings: Settings, metrics: Metrics, readiness: Readiness) {
+pub async fn watch(client: Client, settings: RepairSettings, metrics: Metrics, readiness: Readiness) {
     loop {
         wait_until(&readiness, true).await;
         let (_trigger, shutdown) = Shutdown::new();

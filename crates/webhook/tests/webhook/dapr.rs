@@ -340,7 +340,7 @@ async fn pods_without_a_sidecar_are_looked_for_only_while_the_injector_is_ready(
     api.put(json!({ "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": "bare", "namespace": "shop", "annotations": { "dapr.io/enabled": "true" } },
         "spec": { "containers": [{ "name": "app" }] } }));
-    let settings = repair::Settings::of_dapr_watchdog(false, std::num::NonZeroU32::MIN);
+    let settings = repair::RepairSettings::of_dapr_watchdog(false, std::num::NonZeroU32::MIN);
     let metrics = repair::Metrics::default();
     let watching = tokio::spawn(watchdog::watch(api.client(), settings, metrics, readiness.clone()));
     let ready = tokio::time::timeout(Duration::from_millis(1200), api.until("a list", listed)).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Parser as _;
 use istio_cni::in_place::{self, InPlace};
-use repair::{Flags, Metrics, Settings, run};
+use repair::{Metrics, RepairFlags, RepairSettings, run};
 use serve::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -17,9 +17,9 @@ use tracing_subscriber::EnvFilter;
 #[command(name = "repair", args_override_self = true)]
 struct Program {
     #[command(flatten)]
-    repair: Flags,
+    repair: RepairFlags,
     #[command(flatten)]
-    in_place: in_place::Flags,
+    in_place: in_place::InPlaceFlags,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -37,7 +37,7 @@ async fn main() -> ExitCode {
 
 async fn start(program: Program) -> anyhow::Result<()> {
     let in_place = InPlace::parse(&program.in_place)?;
-    let settings = Settings { reprogram: Some(Arc::new(in_place)), ..Settings::parse(&program.repair)? };
+    let settings = RepairSettings { reprogram: Some(Arc::new(in_place)), ..RepairSettings::parse(&program.repair)? };
     let mut config = kube::Config::infer().await.context("no way to the API server")?;
     // The client does not retry requests, because the controller has its own back-off and budget.
     config.default_retry = false;

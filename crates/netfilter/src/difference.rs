@@ -6,24 +6,25 @@ use std::fmt;
 use super::describe;
 use super::image::TableId;
 
+/// A difference in a table or in a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct Difference {
     table: TableId,
     /// The chain's name. The name of an own chain is borrowed, to save an allocation: in a fresh netns each own chain is
-    /// a mismatch, and these mismatches are never printed.
+    /// a difference, and these differences are never printed.
     chain: Cow<'static, str>,
-    kind: MismatchKind,
+    kind: DifferenceKind,
 }
 
-impl Mismatch {
-    pub(super) fn new(table: TableId, chain: impl Into<Cow<'static, str>>, kind: MismatchKind) -> Self {
+impl Difference {
+    pub(super) fn new(table: TableId, chain: impl Into<Cow<'static, str>>, kind: DifferenceKind) -> Self {
         Self { table, chain: chain.into(), kind }
     }
 }
 
 /// The kind of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MismatchKind {
+pub enum DifferenceKind {
     /// The kernel skips the table.
     Dormant,
     /// An own table exists, although it is not desired.
@@ -62,30 +63,30 @@ pub enum MismatchKind {
     },
 }
 
-impl fmt::Display for Mismatch {
+impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { table, chain, kind } = self;
         let table = describe::table(*table);
         match kind {
-            MismatchKind::Dormant => write!(f, "{table} is dormant"),
-            MismatchKind::UnwantedTable => write!(f, "{table} is left over"),
-            MismatchKind::NoChain => write!(f, "{table} has no chain {chain}"),
-            MismatchKind::Leftover => write!(f, "{table} has the leftover chain {chain}"),
-            MismatchKind::Hook { wanted, found } => {
+            DifferenceKind::Dormant => write!(f, "{table} is dormant"),
+            DifferenceKind::UnwantedTable => write!(f, "{table} is left over"),
+            DifferenceKind::NoChain => write!(f, "{table} has no chain {chain}"),
+            DifferenceKind::Leftover => write!(f, "{table} has the leftover chain {chain}"),
+            DifferenceKind::Hook { wanted, found } => {
                 write!(f, "chain {chain} of {table} has {found} instead of {wanted}")
             }
-            MismatchKind::Missing { place, rule, instead: Some(instead) } => {
+            DifferenceKind::Missing { place, rule, instead: Some(instead) } => {
                 write!(f, "chain {chain} of {table} has `{instead}` instead of rule {place} `{rule}`")
             }
-            MismatchKind::Missing { place, rule, instead: None } => {
+            DifferenceKind::Missing { place, rule, instead: None } => {
                 write!(f, "chain {chain} of {table} is missing rule {place} `{rule}`")
             }
-            MismatchKind::Unwanted { place, rule } => {
+            DifferenceKind::Unwanted { place, rule } => {
                 write!(f, "chain {chain} of {table} has the unexpected rule {place} `{rule}`")
             }
-            MismatchKind::NoJump { to } => write!(f, "no rule of chain {chain} of {table} jumps to {to}"),
-            MismatchKind::Idle => write!(f, "chain {chain} of {table} has no rule that redirects"),
-            MismatchKind::Bypass { place, rule, owner } => write!(
+            DifferenceKind::NoJump { to } => write!(f, "no rule of chain {chain} of {table} jumps to {to}"),
+            DifferenceKind::Idle => write!(f, "chain {chain} of {table} has no rule that redirects"),
+            DifferenceKind::Bypass { place, rule, owner } => write!(
                 f,
                 "chain {chain} of {table} has rule {place} `{rule}` before {owner}'s jump: packets that match it are not redirected"
             ),

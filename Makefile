@@ -166,11 +166,11 @@ soak: build programs
 
 # target/bench keeps each part's output and the load of the machine. If a part cannot run, the other parts run nevertheless,
 # and `make` fails and names the part.
-BENCHES := node inject inject_allocations inject_hostile inject_healthz
+INJECTION_BENCHES := inject inject_allocations inject_hostile inject_healthz
 bench: build programs tools
 	cargo build --quiet --profile plugin --target $(MUSL) $(STATIC_TEST_PROGRAMS) --bin bench_floor --bin bench_peak
-	@printf '%s\n' 'add cargo bench --quiet --bench add -- $(BENCH_ARGS)' \
-	  $(foreach bench,$(BENCHES),'$(bench) cargo bench --quiet --bench $(bench)') \
+	@printf '%s\n' 'add cargo bench --quiet --bench add -- $(BENCH_ARGS)' 'node cargo bench --quiet --bench node' \
+	  $(foreach bench,$(INJECTION_BENCHES),'$(bench) cargo bench --quiet --package webhook --bench $(bench)') \
 	  'repair cargo test --quiet --test cluster repair_redirects_in_place' | tests/support/make/bench target/bench
 
 # Programs for nodes are static, because the host may lack libraries.

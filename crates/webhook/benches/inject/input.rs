@@ -7,9 +7,10 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 /// Returns the directory with a recorded review and the injection's configuration: `BENCH_INPUT`, by default
-/// `../shared/perf/inject`.
+/// `../shared/perf/inject`. A relative path starts at the repository, because benches run in the directory of their package.
 pub(crate) fn directory() -> PathBuf {
-    std::env::var_os("BENCH_INPUT").map_or_else(|| PathBuf::from("../shared/perf/inject"), PathBuf::from)
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    repository.join(std::env::var_os("BENCH_INPUT").unwrap_or_else(|| "../shared/perf/inject".into()))
 }
 
 /// The placeholder for a number in the text of a review.

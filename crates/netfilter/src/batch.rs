@@ -219,7 +219,7 @@ impl Out {
             w.u32_be(NFTA_SET_KEY_TYPE, TYPE_INET_SERVICE);
             w.u32_be(NFTA_SET_KEY_LEN, 2);
             w.u32_be(NFTA_SET_ID, id);
-            w.nested(NFTA_SET_DESC, |w| w.u32_be(NFTA_SET_DESC_SIZE, u32::try_from(ports.len()).unwrap_or_default()));
+            w.nested(NFTA_SET_DESC, |w| w.count_be(NFTA_SET_DESC_SIZE, ports.len()));
         });
         self.message(NFT_MSG_NEWSETELEM, flag::CREATE, table, |w, _| {
             w.text(NFTA_SET_ELEM_LIST_SET, wire::ANONYMOUS);

@@ -89,10 +89,7 @@ fn extension(m: &Match, rule: &ruleset::Rule, exprs: &mut Vec<Expr>) -> Result<(
     match m {
         Match::DestinationPort { port, negated } => ports(Side::Destination, *port, op(*negated), exprs),
         Match::SourcePort(port) => ports(Side::Source, *port, Op::Equal, exprs),
-        Match::NotDestinationPorts(list) if list.len() > xt::MULTIPORT => {
-            return Err(Unencodable::Ports { given: list.len(), limit: xt::MULTIPORT });
-        }
-        Match::NotDestinationPorts(list) => exprs.push(xt::not_ports(list)),
+        Match::NotDestinationPorts(list) => exprs.push(xt::not_ports(list)?),
         Match::Uid { owner, negated } => exprs.push(xt::owner(Id::User(id(owner)?), *negated)),
         Match::Gid { owner, negated } => exprs.push(xt::owner(Id::Group(id(owner)?), *negated)),
         Match::CtState(states) => exprs.push(xt::ct_state(*states)),
@@ -161,13 +158,9 @@ pub(super) fn mark_expressions(load: Expr, mark: u32, mask: u32, op: Op) -> impl
 
 /// Compares the name including its final zero byte, to exclude longer names with this prefix.
 fn interface(key: Meta, name: &Interface, op: Op, exprs: &mut Vec<Expr>) {
-    let mut bytes = [0; 16];
-    let text = name.as_str().as_bytes();
-    for (to, byte) in bytes.iter_mut().zip(text) {
-        *to = *byte;
-    }
-    let value = bytes.get(..=text.len()).and_then(Value::new);
-    exprs.extend([Some(Expr::Meta(key)), value.map(|v| Expr::Cmp(op, v))].into_iter().flatten());
+    let bytes = name.padded();
+    let length = bytes.iter().take_while(|byte| **byte != 0).fold(1, |length, _| length + 1);
+    compare(Expr::Meta(key), op, Value::array(bytes).prefix(length), exprs);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,12 +182,11 @@ pub(super) fn network(side: Side, net: IpNet) -> (u8, Value, Value) {
         IpNet::V6(_) => (8, 24),
     };
     let bytes = |addr| match addr {
-        IpAddr::V4(a) => Value::new(&a.octets()),
-        IpAddr::V6(a) => Value::new(&a.octets()),
+        IpAddr::V4(a) => Value::array(a.octets()),
+        IpAddr::V6(a) => Value::array(a.octets()),
     };
-    let (network, mask) = (bytes(net.network()), bytes(net.netmask()));
     let offset = if side == Side::Source { source } else { destination };
-    (offset, network.unwrap_or(Value::u8(0)), mask.unwrap_or(Value::u8(0)))
+    (offset, bytes(net.network()), bytes(net.netmask()))
 }
 
 /// Compares an address with a range; omits a prefix length of 0, which matches everything.
@@ -210,12 +202,10 @@ fn address(side: Side, net: IpNet, op: Op, exprs: &mut Vec<Expr>) {
 /// Compares with a network: a prefix of whole bytes directly, any other through a mask.
 pub(super) fn masked(offset: u8, prefix: u8, network: Value, mask: Value, op: Op, exprs: &mut Vec<Expr>) {
     let whole = prefix.is_multiple_of(8) && prefix > 0;
-    let bytes = network.as_bytes();
-    let length = if whole { prefix / 8 } else { u8::try_from(bytes.len()).unwrap_or_default() };
+    let length = if whole { prefix / 8 } else { network.length() };
     exprs.push(Expr::Payload { base: Base::Network, offset, length });
     if !whole {
         exprs.push(Expr::Mask(mask));
     }
-    let value = bytes.get(..usize::from(length)).and_then(Value::new);
-    exprs.extend(value.map(|v| Expr::Cmp(op, v)));
+    exprs.push(Expr::Cmp(op, network.prefix(length)));
 }

@@ -140,10 +140,8 @@ impl Value {
         Some(Self { bytes, length: u8::try_from(from.len()).ok()? })
     }
 
-    pub(super) const fn u8(value: u8) -> Self {
-        let mut bytes = [0; 16];
-        bytes[0] = value;
-        Self { bytes, length: 1 }
+    pub(super) fn u8(value: u8) -> Self {
+        Self::array([value])
     }
 
     /// A port in network byte order.
@@ -165,7 +163,25 @@ impl Value {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
 
-    fn array<const N: usize>(from: [u8; N]) -> Self {
+    /// The first bytes of the constant, at most all.
+    pub(super) fn prefix(self, length: u8) -> Self {
+        let length = length.min(self.length);
+        let mut bytes = self.bytes;
+        bytes.iter_mut().skip(usize::from(length)).for_each(|byte| *byte = 0);
+        Self { bytes, length }
+    }
+
+    /// A constant of as many zero bytes.
+    pub(super) fn zeroed(self) -> Self {
+        Self { bytes: [0; 16], length: self.length }
+    }
+
+    /// The number of bytes.
+    pub(super) fn length(self) -> u8 {
+        self.length
+    }
+
+    pub(super) fn array<const N: usize>(from: [u8; N]) -> Self {
         const { assert!(N <= 16) };
         let mut bytes = [0; 16];
         for (to, byte) in bytes.iter_mut().zip(from) {

@@ -10,7 +10,6 @@ use super::Unencodable;
 use super::compat::{self, Side, compare, op, push};
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict};
 use super::image::{Body, Chain, Hook, Image, Rule, TableFamily, TableId};
-use super::wire::nfproto;
 
 /// Encodes native tables in this family, chains in the layout's order. The tables of the native text have the family
 /// `inet`, in which a rule without an address also applies to IPv6, even if the pod has only IPv4 rules.
@@ -96,18 +95,12 @@ impl Out {
     }
 
     fn interface(&mut self, key: Meta, name: &Interface, op: Op) {
-        let mut bytes = [0; 16];
-        for (to, byte) in bytes.iter_mut().zip(name.as_str().bytes()) {
-            *to = byte;
-        }
-        self.exprs.push(Expr::Meta(key));
-        self.exprs.extend(Value::new(&bytes).map(|name| Expr::Cmp(op, name)));
+        self.compare(Expr::Meta(key), op, Value::array(name.padded()));
     }
 
     fn family(&mut self, family: Family) {
         if self.family.replace(family) != Some(family) {
-            let number = u8::try_from(nfproto(family)).unwrap_or_default();
-            self.compare(Expr::Meta(Meta::Family), Op::Equal, Value::u8(number));
+            self.compare(Expr::Meta(Meta::Family), Op::Equal, Value::u8(TableFamily::from(family) as u8));
         }
     }
 

@@ -65,11 +65,8 @@ fn body(expr: &Expr, w: &mut Writer, sets: &mut SetIds) {
             numbers(w, &[(NFTA_PAYLOAD_DREG, NFT_REG_1)]);
             numbers(w, &location);
         }
-        Expr::Mask(mask) => {
-            let length = mask.as_bytes().len();
-            write_bitwise(mask, [0; 16].get(..length).unwrap_or_default(), w);
-        }
-        Expr::MaskXor(mask, xor) => write_bitwise(mask, xor.as_bytes(), w),
+        Expr::Mask(mask) => write_bitwise(*mask, mask.zeroed(), w),
+        Expr::MaskXor(mask, xor) => write_bitwise(*mask, *xor, w),
         Expr::Load(value) => {
             w.u32_be(NFTA_IMMEDIATE_DREG, NFT_REG_1);
             constant(w, NFTA_IMMEDIATE_DATA, value);
@@ -108,11 +105,11 @@ fn constant(w: &mut Writer, kind: u16, value: &Value) {
     w.nested(kind, |w| w.attr(NFTA_DATA_VALUE, value.as_bytes()));
 }
 
-fn write_bitwise(mask: &Value, xor: &[u8], w: &mut Writer) {
+fn write_bitwise(mask: Value, xor: Value, w: &mut Writer) {
     numbers(w, &[(NFTA_BITWISE_SREG, NFT_REG_1), (NFTA_BITWISE_DREG, NFT_REG_1)]);
-    w.u32_be(NFTA_BITWISE_LEN, u32::try_from(mask.as_bytes().len()).unwrap_or_default());
-    constant(w, NFTA_BITWISE_MASK, mask);
-    w.nested(NFTA_BITWISE_XOR, |w| w.attr(NFTA_DATA_VALUE, xor));
+    w.u32_be(NFTA_BITWISE_LEN, u32::from(mask.length()));
+    constant(w, NFTA_BITWISE_MASK, &mask);
+    constant(w, NFTA_BITWISE_XOR, &xor);
 }
 
 fn write_verdict(verdict: &Verdict, w: &mut Writer) {

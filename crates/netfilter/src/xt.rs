@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use ruleset::{CtStates, Family, Port, Proto};
 
+use super::Unencodable;
 use super::expr::{Expr, Xt};
 
 /// The owner of a socket.
@@ -40,21 +41,21 @@ pub(super) fn any_ports(proto: Proto) -> Expr {
     Expr::Match(xt(proto.as_str(), 0, &bytes))
 }
 
-/// Maximum number of ports in a multiport match.
-pub(super) const MULTIPORT: usize = 15;
-
-/// `xt_multiport_v1`: none of these destination ports. Ports after the fifteenth are omitted.
-pub(super) fn not_ports(ports: &[Port]) -> Expr {
+/// `xt_multiport_v1`: none of these destination ports.
+pub(super) fn not_ports(ports: &[Port]) -> Result<Expr, Unencodable> {
+    /// `XT_MULTI_PORTS`
+    const LIMIT: u8 = 15;
     /// `XT_MULTIPORT_DESTINATION`
     const DESTINATION: u8 = 1;
     let mut bytes = [0; 48];
-    let ports = ports.get(..MULTIPORT).unwrap_or(ports);
-    put(&mut bytes, 0, &[DESTINATION, u8::try_from(ports.len()).unwrap_or_default()]);
+    let count = u8::try_from(ports.len()).ok().filter(|count| *count <= LIMIT);
+    let count = count.ok_or(Unencodable::Ports { given: ports.len(), limit: usize::from(LIMIT) })?;
+    put(&mut bytes, 0, &[DESTINATION, count]);
     for (i, port) in ports.iter().enumerate() {
         put(&mut bytes, 2 + 2 * i, &port.0.to_ne_bytes());
     }
     put(&mut bytes, 47, &[1]);
-    Expr::Match(xt("multiport", 1, &bytes))
+    Ok(Expr::Match(xt("multiport", 1, &bytes)))
 }
 
 /// `xt_conntrack_mtinfo3`
@@ -160,5 +161,18 @@ fn xt(name: &'static str, revision: u32, bytes: &[u8]) -> Xt {
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(field) = bytes.get_mut(at..at + value.len()) {
         field.copy_from_slice(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_multiport_match_holds_fifteen_ports_and_refuses_more() {
+        let ports: Vec<Port> = (1..=16).map(Port).collect();
+        let Ok(Expr::Match(full)) = not_ports(&ports[..15]) else { panic!("fifteen ports are refused") };
+        assert_eq!((full.bytes[1], &full.bytes[30..32]), (15, &15_u16.to_ne_bytes()[..]));
+        assert_eq!(not_ports(&ports), Err(Unencodable::Ports { given: 16, limit: 15 }));
     }
 }

@@ -85,6 +85,13 @@ impl Writer {
         self.put([l0, l1, k0, k1, v0, v1, v2, v3]);
     }
 
+    /// Appends a number of elements, with 32 bits in network byte order.
+    pub fn count_be(&mut self, kind: u16, count: usize) {
+        let number = u32::try_from(count);
+        self.too_long |= number.is_err();
+        self.u32_be(kind, number.unwrap_or_default());
+    }
+
     /// Appends a 64-bit number in network byte order.
     pub fn u64_be(&mut self, kind: u16, value: u64) {
         self.attr(kind, &value.to_be_bytes());
@@ -116,7 +123,7 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// Returns the buffer; fails if an attribute or a message exceeded its length field.
+    /// Returns the buffer; fails if an attribute, a message or a number exceeded its field.
     pub fn into_bytes(self) -> Result<Vec<u8>, Malformed> {
         if self.too_long {
             return Err(Malformed("an attribute or a message is longer than its length field can say"));

@@ -224,18 +224,19 @@ impl View {
         let mut convergence = Convergence { desired, netns, options, added: Vec::new() };
         let presumed = observed.session.backend();
         let mut failure = match convergence.run(&mut observed) {
-            Err(Error::Differs(found)) => return convergence.run_earlier_fallback(found),
-            Err(error) if !error.is_backend_specific() => return Err(error),
-            Ok(Some(outcome)) => return Ok(outcome),
-            Ok(None) => Error::Unsupported(presumed),
-            Err(error) => error,
+            Ok(Attempt::Elsewhere(backend, _)) if !options.is_chosen() => {
+                return convergence.run(&mut Observation::new(backend, options.owned))?.outcome(backend);
+            }
+            attempt => match attempt.and_then(|attempt| attempt.outcome(presumed)) {
+                Err(error) if error.is_backend_specific() => error,
+                outcome => return outcome,
+            },
         };
         for backend in fallbacks(&failure, presumed, options)? {
-            match convergence.run(&mut Observation::new(backend, options.owned)) {
-                Ok(Some(outcome)) => return Ok(outcome),
-                Ok(None) => failure = Error::Unsupported(backend),
+            let attempt = convergence.run(&mut Observation::new(backend, options.owned));
+            match attempt.and_then(|attempt| attempt.outcome(backend)) {
                 Err(error) if error.is_backend_specific() => failure = error,
-                Err(error) => return Err(error),
+                outcome => return outcome,
             }
         }
         Err(failure)
@@ -254,6 +255,27 @@ fn fallbacks(failure: &Error, presumed: Backend, options: Options) -> Result<Vec
     Ok(left)
 }
 
+/// What one backend could do.
+enum Attempt {
+    Converged(Outcome),
+    /// The kernel lacks an expression that the rules need.
+    Unsupported,
+    /// The backend has no own rules, differences are not to be corrected, and this other backend has own rules, such as the one
+    /// that an earlier call fell back to.
+    Elsewhere(Backend, Vec<Difference>),
+}
+
+impl Attempt {
+    /// The result, if no other backend is to be tried.
+    fn outcome(self, backend: Backend) -> Result<Outcome, Error> {
+        match self {
+            Self::Converged(outcome) => Ok(outcome),
+            Self::Unsupported => Err(Error::Unsupported(backend)),
+            Self::Elsewhere(_, differences) => Err(Error::Differs(differences)),
+        }
+    }
+}
+
 /// The convergence of one netns, which may try several backends.
 struct Convergence<'a> {
     desired: &'a Desired,
@@ -265,10 +287,10 @@ struct Convergence<'a> {
 }
 
 impl Convergence<'_> {
-    /// Converges with one backend: observes, compares and corrects. Returns none if the kernel lacks an expression that
-    /// the rules need.
-    fn run(&mut self, observed: &mut Observation) -> Result<Option<Outcome>, Error> {
-        let Some((mut outcome, former)) = retry_on_contention(|| self.attempt(observed))? else { return Ok(None) };
+    /// Converges with one backend: observes, compares and corrects.
+    fn run(&mut self, observed: &mut Observation) -> Result<Attempt, Error> {
+        let (attempt, former) = retry_on_contention(|| self.attempt(observed))?;
+        let Attempt::Converged(mut outcome) = attempt else { return Ok(attempt) };
         // Rules of other backends are removed last, so that traffic is redirected at all times.
         former.into_iter().try_for_each(|backend| remove(self.desired, backend, self.options.owned))?;
         // The ADD of a new netns does not wait for a look at routes of an earlier mode. They stay where another program has removed the
@@ -277,22 +299,11 @@ impl Convergence<'_> {
             let removed = remove_unwanted_routes(self.desired, outcome.ipv6)?;
             outcome.change = Change::of([outcome.change.reconciled(), &removed].concat());
         }
-        Ok(Some(outcome))
+        Ok(Attempt::Converged(outcome))
     }
 
-    /// Converges with the backend that an earlier call fell back to, if the operator requires no backend and the
-    /// presumed one has no rules.
-    fn run_earlier_fallback(&mut self, found: Vec<Difference>) -> Result<Outcome, Error> {
-        match found[..] {
-            [Difference::NoRules, Difference::Former(backend), ..] if !self.options.is_chosen() => {
-                self.run(&mut Observation::new(backend, self.options.owned))?.ok_or(Error::Unsupported(backend))
-            }
-            _ => Err(Error::Differs(found)),
-        }
-    }
-
-    /// Converges once, and returns the backends whose rules must be removed afterwards.
-    fn attempt(&mut self, observed: &mut Observation) -> Result<Option<(Outcome, Vec<Backend>)>, Error> {
+    /// Converges once, and returns the other backends that have own rules, which must be removed afterwards.
+    fn attempt(&mut self, observed: &mut Observation) -> Result<(Attempt, Vec<Backend>), Error> {
         let backend = observed.session.backend();
         let Comparison { ipv6, rules, live, former, .. } = view::compare(self.desired, &self.netns, observed)?;
         let former_rules = live.is_programmed().then_some(&self.desired.rules.former);
@@ -301,19 +312,24 @@ impl Convergence<'_> {
         let mut differences = differences(&plan.state, &former);
         let fresh = plan.state == RulesState::Absent && former.is_empty();
         if self.options.on_difference == OnDifference::Refuse && !fresh && !differences.is_empty() {
-            return Err(Error::Differs(differences));
+            return match former.first() {
+                Some(backend) if plan.state == RulesState::Absent => {
+                    Ok((Attempt::Elsewhere(*backend, differences), former))
+                }
+                _ => Err(Error::Differs(differences)),
+            };
         }
         // Routes are added before the rules, because a packet that TPROXY marks must find its route.
         let ipv6_routes = self.netns.needs_ipv6_routes(self.desired.ipv6, ipv6);
         self.added.extend(routes::apply(self.desired.routes.intended, ipv6_routes)?);
         let is_done = |live: &Live| Ok(netfilter::diff(&rules, live)?.is_empty());
         if matches!(apply_plan(&mut observed.session, &plan, &live, is_done)?, netfilter::Outcome::Unsupported { .. }) {
-            return Ok(None);
+            return Ok((Attempt::Unsupported, former));
         }
         differences.extend(self.added.iter().cloned().map(Difference::Route));
         let change = if fresh { Change::Added } else { Change::of(differences) };
         let warning = self.netns.warning(ipv6);
-        Ok(Some((Outcome { backend, ipv6, change, warning }, former)))
+        Ok((Attempt::Converged(Outcome { backend, ipv6, change, warning }), former))
     }
 }
 

@@ -16,6 +16,13 @@ impl Interface {
         &self.0
     }
 
+    /// Returns the name as the kernel holds it, with zero bytes up to `IFNAMSIZ`.
+    pub fn padded(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(self.0.bytes()).for_each(|(to, byte)| *to = byte);
+        bytes
+    }
+
     /// Returns a name if it is valid.
     pub fn new(name: &str) -> Option<Self> {
         let mut bytes = name.bytes();

@@ -13,7 +13,7 @@ use crate::chart::PLATFORMS;
 use crate::helm::AGENT;
 use crate::objects::parse;
 
-/// AgentFlags for the node and the pod, without which the program fails or warns.
+/// Flags for the node and the pod, without which the program fails or warns.
 const POD: [&str; 3] = ["--node-name=n1", "--pod-namespace=kube-system", "--plugin-service-account=istio-cni-plugin"];
 
 /// The command line of `install-cni`.

@@ -102,6 +102,21 @@ impl Play {
         script.play(stream);
     }
 
+    /// Serves each stream that `accept` returns in a thread of its own, until the double is dropped.
+    fn start<S: Read + Write + Send + 'static>(&self, accept: impl Fn() -> S + Send + 'static) -> JoinHandle<()> {
+        let play = self.clone();
+        std::thread::spawn(move || {
+            loop {
+                let mut stream = accept();
+                if play.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let play = play.clone();
+                std::thread::spawn(move || play.serve(&mut stream));
+            }
+        })
+    }
+
     fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -119,16 +134,7 @@ impl Agent {
         let path = run_dir.join("agent.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let play = Play::new(scripts);
-        let accepting = play.clone();
-        let thread = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if accepting.over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (play, mut stream) = (accepting.clone(), stream.unwrap());
-                std::thread::spawn(move || play.serve(&mut stream));
-            }
-        });
+        let thread = play.start(move || listener.accept().unwrap().0);
         Self { play, path, thread: Some(thread) }
     }
 
@@ -197,16 +203,9 @@ impl Api {
         let address = listener.local_addr().unwrap();
         let config = authority.server_config(name, versions);
         let play = Play::new(scripts);
-        let accepting = play.clone();
-        let thread = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if accepting.over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (play, stream) = (accepting.clone(), stream.unwrap());
-                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-                std::thread::spawn(move || play.serve(&mut StreamOwned::new(connection, stream)));
-            }
+        let thread = play.start(move || {
+            let stream = listener.accept().unwrap().0;
+            StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream)
         });
         Self { play, address, thread: Some(thread) }
     }

@@ -8,8 +8,7 @@ use lookup::agent::{self, Error, LIMITS, Response};
 use lookup::http::Error as Http;
 use podfacts::PodName;
 
-use test_servers::DEADLINE;
-use test_servers::{Agent, Script, facts, web};
+use test_servers::{Agent, DEADLINE, Script, facts, web};
 
 /// A time limit that a test lets expire.
 const LIMIT: Duration = Duration::from_millis(300);

@@ -9,9 +9,7 @@ use lookup::kubeconfig;
 use podfacts::{ExtractError, PodFacts, PodName};
 use serde_json::json;
 
-use test_servers::DEADLINE;
-use test_servers::port;
-use test_servers::{Api, Authority, Script, pod, run_dir, run_dir_named, status, web};
+use test_servers::{Api, Authority, DEADLINE, Script, pod, port, run_dir, run_dir_named, status, web};
 
 /// A time limit that a test lets expire.
 const LIMIT: Duration = Duration::from_millis(800);

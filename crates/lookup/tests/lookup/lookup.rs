@@ -9,8 +9,7 @@ use lookup::{agent, api};
 use podfacts::PodName;
 use tempfile::TempDir;
 
-use test_servers::DEADLINE;
-use test_servers::{Agent, Api, Authority, Script, facts, pod, run_dir, status, web};
+use test_servers::{Agent, Api, Authority, DEADLINE, Script, facts, pod, run_dir, status, web};
 
 fn lookup(run_dir: &Path, pod: &PodName, uid: Option<&str>, budget: LookupBudget) -> Result<Found, Error> {
     Lookup::start(run_dir, pod, uid, budget).response().or_else(|lookup| lookup.fall_back_to_api())

@@ -19,6 +19,7 @@ use serve::health::{Liveness, Readiness};
 use serve::log::Log;
 use serve::page::Latest;
 use serve::shutdown::Shutdown;
+use serve::tasks::Supervisor;
 use serve::{cluster, signals};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -33,7 +34,6 @@ use super::{AgentSettings, Error, successor, uninstall};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
 use crate::install;
 use crate::install::{Identity, Installation, Issued, Located, Mounts, Relocation, Resolver, Scope, Sources, Status};
-use tasks::until;
 
 /// The [`Readiness`] part that is not ready until the node's pods have been listed.
 const AGENT: &str = "agent";
@@ -74,7 +74,8 @@ pub async fn run(settings: AgentSettings, log: Log) -> Result<(), Error> {
     let (feed, source) = repair::source(ready, daemon.skipped());
     let feed = daemon.settings.repair.enabled.then_some(feed);
     let mut server_tasks = daemon.serve(registry, feed, node_ready, &closed);
-    server_tasks.spawn(until(&closed, reports.run(daemon.client.clone(), daemon.settings.node.clone())));
+    let reports = reports.run(daemon.client.clone(), daemon.settings.node.clone());
+    server_tasks.spawn(daemon.supervisor.run("sandboxes", &closed, reports));
     daemon.report_unready(&mut server_tasks, &shutdown);
     let (stop, stopped) = Shutdown::new();
     let repair_tasks = daemon.repair(source, &stopped);
@@ -108,6 +109,7 @@ struct Daemon {
     cache: Cache,
     readiness: Readiness,
     liveness: Liveness,
+    supervisor: Supervisor,
     status: watch::Sender<Status>,
     /// Whether this agent owns the node's sockets.
     is_active: watch::Sender<bool>,
@@ -145,7 +147,10 @@ impl Daemon {
         let repair = repair::Metrics::new(registry);
         let (issued, token) = watch::channel(Issued::Pending);
         let identity = if settings.plugin_account.is_some() { Identity::Plugin(token) } else { Identity::Daemon };
-        let resolver = Resolver::start(&settings.install.kubeconfig.server, closed.clone());
+        let liveness = Liveness::default();
+        let supervisor =
+            Supervisor::new(registry.sub_registry_with_prefix("istio_cni"), readiness.clone(), liveness.clone());
+        let resolver = Resolver::start(&settings.install.kubeconfig.server, &supervisor, closed);
         let (cache, is_active) = (Cache::default(), watch::Sender::new(false));
         let reporter = Arc::new(Reporter {
             node: settings.node.clone(),
@@ -170,7 +175,8 @@ impl Daemon {
             client: connect(settings.kubeconfig.clone()),
             cache,
             readiness,
-            liveness: Liveness::default(),
+            liveness,
+            supervisor,
             status: watch::Sender::new(Status::Starting),
             is_active,
             settings,
@@ -286,7 +292,7 @@ impl Daemon {
             handover: Handover::default(),
             log: self.reporter.log.clone(),
         };
-        AgentSockets::new(&self.settings.install.run_dir, sources, self.readiness.clone())
+        AgentSockets::new(&self.settings.install.run_dir, sources, self.readiness.clone(), self.supervisor.clone())
     }
 
     /// Queries the DaemonSet and the agent that has taken over, and decides on the plugin. A removal is decided only if no agent that

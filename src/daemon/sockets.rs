@@ -6,6 +6,7 @@ use std::time::Duration;
 use serve::health::Readiness;
 use serve::listen;
 use serve::shutdown::{Shutdown, Trigger};
+use serve::tasks::Supervisor;
 use serve::watch::Watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -32,6 +33,7 @@ pub(super) struct AgentSockets {
     changes: Watch,
     sources: Sources,
     readiness: Readiness,
+    supervisor: Supervisor,
     /// Ends the listeners of these sockets.
     shutdown: Option<Trigger>,
     tasks: JoinSet<()>,
@@ -40,11 +42,11 @@ pub(super) struct AgentSockets {
 impl AgentSockets {
     /// Creates the value without sockets. It serves from [`take_over`](Self::take_over) to
     /// [`shut_down`](Self::shut_down).
-    pub(super) fn new(run_dir: &Path, sources: Sources, readiness: Readiness) -> Self {
+    pub(super) fn new(run_dir: &Path, sources: Sources, readiness: Readiness, supervisor: Supervisor) -> Self {
         // Changes of the log file are ignored: the plugin writes a line to it for each pod that starts.
         let changes = Watch::new([run_dir.to_owned()]).except(|name| name == contract::LOG_FILE);
         let (run_dir, tasks) = (run_dir.to_owned(), JoinSet::new());
-        Self { run_dir, names: None, changes, sources, readiness, shutdown: None, tasks }
+        Self { run_dir, names: None, changes, sources, readiness, supervisor, shutdown: None, tasks }
     }
 
     /// Binds the sockets; returns whether that succeeded. Another agent keeps the connections that it has accepted;
@@ -65,7 +67,8 @@ impl AgentSockets {
         let sockets = Sockets::bind(&self.run_dir)?;
         self.names = Some(sockets.names());
         let (end, ended) = Shutdown::new();
-        self.tasks.spawn(agent::serve(sockets, self.sources.clone(), ended));
+        let serving = agent::serve(sockets, self.sources.clone(), ended.clone());
+        self.tasks.spawn(self.supervisor.run_to_end("sockets", &ended, serving));
         self.shutdown = Some(end);
         while self.tasks.try_join_next().is_some() {}
         Ok(())

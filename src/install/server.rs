@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::DnsName;
 use serve::shutdown::Shutdown;
+use serve::tasks::Supervisor;
 use tokio::net::lookup_host;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -130,40 +131,45 @@ pub struct Resolver(watch::Receiver<Resolution>);
 
 impl Resolver {
     /// Starts the lookups, which end when shutdown is requested. An address needs no lookup.
-    pub fn start(server: &Server, shutdown: Shutdown) -> Self {
-        Self::start_with(server, INTERVALS, shutdown, |name, port| async move {
+    pub fn start(server: &Server, supervisor: &Supervisor, shutdown: &Shutdown) -> Self {
+        let (resolver, lookups) = Self::new(server, INTERVALS, |name, port| async move {
             Ok(lookup_host((name, port)).await?.map(|address| address.ip()).collect())
-        })
+        });
+        if let Some(lookups) = lookups {
+            tokio::spawn(supervisor.run("resolver", shutdown, lookups));
+        }
+        resolver
     }
 
-    fn start_with<F, L>(server: &Server, intervals: Intervals, shutdown: Shutdown, lookup: F) -> Self
+    /// Creates the resolver, and the lookups, which never end; none of an address.
+    fn new<F, L>(
+        server: &Server,
+        intervals: Intervals,
+        lookup: F,
+    ) -> (Self, Option<impl Future<Output = ()> + Send + use<F, L>>)
     where
-        F: Fn(String, u16) -> L + Send + 'static,
-        L: Future<Output = io::Result<Vec<IpAddr>>> + Send,
+        F: Fn(String, u16) -> L + Send + Sync + 'static,
+        L: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
     {
         let (sender, receiver) = watch::channel(server.without_lookup());
-        if let Host::Name(name) = server.host.clone() {
-            let server = server.clone();
-            tokio::spawn(async move {
-                let mut known = None;
-                loop {
-                    let addresses = timeout(intervals.limit, lookup(name.clone(), server.port)).await;
-                    let addresses = addresses.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-                    let resolution = evaluate(&server, &name, &mut known, addresses, Instant::now());
-                    let pause = if resolution.unresolved.is_some() { intervals.retry } else { intervals.refresh };
-                    sender.send_if_modified(|last| {
-                        let is_changed = *last != resolution;
-                        last.clone_from(&resolution);
-                        is_changed
-                    });
-                    tokio::select! {
-                        () = sleep(pause) => {}
-                        () = shutdown.requested() => return,
-                    }
-                }
-            });
-        }
-        Self(receiver)
+        let Host::Name(name) = server.host.clone() else { return (Self(receiver), None) };
+        let server = server.clone();
+        let lookups = async move {
+            let mut known = None;
+            loop {
+                let addresses = timeout(intervals.limit, lookup(name.clone(), server.port)).await;
+                let addresses = addresses.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+                let resolution = evaluate(&server, &name, &mut known, addresses, Instant::now());
+                let pause = if resolution.unresolved.is_some() { intervals.retry } else { intervals.refresh };
+                sender.send_if_modified(|last| {
+                    let is_changed = *last != resolution;
+                    last.clone_from(&resolution);
+                    is_changed
+                });
+                sleep(pause).await;
+            }
+        };
+        (Self(receiver), Some(lookups))
     }
 
     /// The current result.

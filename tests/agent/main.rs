@@ -15,6 +15,7 @@ mod shutdown;
 mod sockets;
 mod status;
 mod takeover;
+mod tasks;
 mod token;
 mod watch;
 mod ztunnel;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use istio_cni::install::settings::Mode;
 use istio_cni::install::{Identity, InstallSettings, Issued, Located, Metrics, Resolver, Sources, Status, Token, run};
 use prometheus_client::registry::Registry;
-use serve::health::Liveness;
+use serve::health::{Liveness, Readiness};
 use serve::shutdown::{Shutdown, Trigger};
+use serve::tasks::Supervisor;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -37,7 +38,8 @@ impl Installer {
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
         let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
-        let resolver = Resolver::start(&settings.kubeconfig.server, shutdown.clone());
+        let supervisor = Supervisor::new(&mut registry, Readiness::default(), liveness.clone());
+        let resolver = Resolver::start(&settings.kubeconfig.server, &supervisor, &shutdown);
         let located = Arc::new(Located::at_start(&mut settings));
         let sources = Sources { resolver, identity, mounts: Arc::default(), located };
         let task = tokio::spawn(run(Arc::new(settings), sources, metrics, sender, liveness.clone(), shutdown));

@@ -21,6 +21,7 @@ pub mod resource;
 pub mod scheduling;
 pub mod shutdown;
 pub mod signals;
+pub mod tasks;
 pub mod tls;
 pub mod watch;
 

@@ -11,8 +11,10 @@ mod record;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::panic::{self, PanicHookInfo};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use contract::diagnostics::{Level, LogScope, chain};
 use serde_json::{Map, Value};
@@ -60,12 +62,13 @@ struct Inner {
 }
 
 impl Log {
-    /// Opens the targets and becomes `tracing`'s global subscriber.
+    /// Opens the targets, and becomes `tracing`'s global subscriber and the process's panic hook.
     pub fn start(flags: &LogFlags, scopes: &[LogScope]) -> Result<Self, Error> {
         let targets = flags.log_target.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
         let log = Self::new(flags, scopes, targets);
         let subscriber = Registry::default().with(Events(log.clone()));
         tracing::subscriber::set_global_default(subscriber).map_err(Error::Started)?;
+        panic::set_hook(Box::new(log_panic));
         Ok(log)
     }
 
@@ -101,6 +104,13 @@ impl Log {
             let _ = target.write_all(line.as_bytes());
         }
     }
+}
+
+/// Logs a panic of any thread; a text of several lines would be several log lines.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current().name().unwrap_or("unnamed").to_owned();
+    let place = panic.location().map(ToString::to_string);
+    tracing::error!(thread, place, "panic: {}", panic.payload_as_str().unwrap_or("a value that is no text"));
 }
 
 fn open(name: &str) -> Result<Box<dyn Write + Send>, Error> {

@@ -9,8 +9,10 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use contract::diagnostics::LogScope;
 use prometheus_client::registry::Registry;
-use serve::health::Readiness;
+use serve::health::{Liveness, Readiness};
 use serve::log::Log;
+use serve::shutdown::Shutdown;
+use serve::tasks::Supervisor;
 use serve::{listen, signals};
 use webhook::{
     ClusterState, Native, Program, Route, ServerSettings, WebhookFlags, dapr, istio, run, watch_cluster_state,
@@ -48,12 +50,17 @@ async fn serve(flags: &WebhookFlags, dapr: &dapr::DaprFlags) -> anyhow::Result<(
     let (port, monitoring) = flags.ports();
     let injection = istio::Options { environment: environment(), ..flags.injection() };
     let cluster_state = ClusterState::new(flags.native());
-    let (client, readiness) = (flags.client().await, Readiness::default());
+    let (client, readiness, mut registry) = (flags.client().await, Readiness::default(), Registry::default());
+    let supervisor =
+        Supervisor::new(registry.sub_registry_with_prefix("sidecar_injection"), readiness.clone(), Liveness::default());
+    // The tasks that are started here end with the process.
+    let (_end, ended) = Shutdown::new();
     let events = client.as_ref().ok().cloned();
     match client {
         Ok(client) => {
             let namespaces = injection.platform == inject::istio::Platform::OpenShift;
-            tokio::spawn(watch_cluster_state(client, cluster_state.clone(), namespaces, &readiness));
+            let watch = watch_cluster_state(client, cluster_state.clone(), namespaces, &readiness);
+            tokio::spawn(supervisor.run("cluster state", &ended, watch));
         }
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
@@ -73,16 +80,16 @@ async fn serve(flags: &WebhookFlags, dapr: &dapr::DaprFlags) -> anyhow::Result<(
         build: istio::build(injection, cluster_state),
         events,
         status_page: flags.status_page(),
-        routes: other_routes(flags, dapr, &readiness).await?,
-        readiness,
+        routes: other_routes(flags, dapr, &supervisor, &ended).await?,
+        supervisor: supervisor.clone(),
         linger: flags.linger(),
     };
-    let mut registry = Registry::default();
     if let Some(watchdog) = dapr.watchdog() {
         let client =
             flags.client().await.context("pods without Dapr's sidecar cannot be searched for (--watch-interval)")?;
         let metrics = repair::Metrics::of_dapr_watchdog(&mut registry);
-        tokio::spawn(dapr::watchdog::watch(client, watchdog, metrics, settings.readiness.clone()));
+        let watch = dapr::watchdog::watch(client, watchdog, metrics, readiness);
+        tokio::spawn(supervisor.run("Dapr watchdog", &ended, watch));
     }
     tracing::info!(port, monitoring, "reviews are taken");
     Ok(run(settings, registry, shutdown).await?)
@@ -97,7 +104,8 @@ fn environment() -> BTreeMap<String, String> {
 async fn other_routes(
     flags: &WebhookFlags,
     dapr: &dapr::DaprFlags,
-    readiness: &Readiness,
+    supervisor: &Supervisor,
+    ended: &Shutdown,
 ) -> anyhow::Result<Vec<Route>> {
     if !dapr.enabled() {
         return Ok(Vec::new());
@@ -106,8 +114,9 @@ async fn other_routes(
     let settings = Arc::new(dapr.settings(&environment(), &resolv_conf)?);
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let client = flags.client().await.context("Dapr's injection requires access to the API server")?;
-    let (mesh, trust_files) = (dapr::Mesh::new(readiness.clone()), dapr.trust_files());
+    let (mesh, trust_files) = (dapr::Mesh::new(supervisor.readiness().clone()), dapr.trust_files());
     let route = dapr::route(Arc::clone(&settings), mesh.clone());
-    tokio::spawn(async move { dapr::watch_mesh(client, &settings, &trust_files, &mesh).await });
+    let watch = async move { dapr::watch_mesh(client, &settings, &trust_files, &mesh).await };
+    tokio::spawn(supervisor.run("Dapr mesh", ended, watch));
     Ok(vec![route])
 }

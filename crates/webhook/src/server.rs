@@ -4,16 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::join_all;
 use jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
-use serve::health::{self, Liveness, Readiness};
+use serve::health::{self, Readiness};
 use serve::http::{self, Handler, Limits, Refusal, Request, Response};
 use serve::metrics;
 use serve::page::{Form, Latest, document, requested};
-use serve::shutdown::Shutdown;
+use serve::shutdown::{Shutdown, Trigger};
+use serve::tasks::Supervisor;
 use serve::tls::Tls;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -22,7 +26,7 @@ use super::callers;
 use super::certificates::{self, Certificates};
 use super::configuration::{self, Build, Configured, Loader, Source};
 use super::endpoint::{Endpoint, Route};
-use super::events;
+use super::events::{self, Notice};
 use super::metrics::Metrics;
 use super::page;
 use super::present::{self, Managed};
@@ -57,8 +61,8 @@ pub struct ServerSettings {
     pub status_page: Option<StatusPage>,
     /// The routes in addition to `/inject`.
     pub routes: Vec<Route>,
-    /// The readiness, to which the tasks of further routes may report, too.
-    pub readiness: Readiness,
+    /// Supervises the server's tasks, and those of further routes. Its readiness is that of the server.
+    pub supervisor: Supervisor,
     /// The time for which requests are served after shutdown is requested, while the endpoint is removed from the
     /// Service.
     pub linger: Duration,
@@ -125,7 +129,8 @@ pub async fn run(settings: ServerSettings, mut registry: Registry, shutdown: Shu
     let described = described(&settings);
     let mut parts = vec![configuration::PART, certificates::PART];
     parts.extend(settings.bundles.is_some().then_some(present::PART));
-    let readiness = settings.readiness;
+    let supervisor = settings.supervisor;
+    let readiness = supervisor.readiness().clone();
     parts.into_iter().for_each(|part| readiness.missing(part, "starting"));
     let (newest, presentable) = watch::channel(None);
     let reporter = described.map(|described| Reporter {
@@ -149,42 +154,54 @@ pub async fn run(settings: ServerSettings, mut registry: Registry, shutdown: Shu
     let has_own_authorities = matches!(settings.certificates, Certificates::Files(_));
     let managed =
         settings.bundles.map(|(client, selections)| Managed { client, selections, settle, has_own_authorities });
-    let maintenance = async {
-        tokio::join!(
-            configuration::watch(settings.source, loader),
-            certificates::watch(settings.certificates, newest, metrics.clone(), readiness.clone()),
-            callers::watch(settings.callers, tls.clone()),
-            present::present(managed, presentable, tls.clone(), metrics.clone(), readiness.clone()),
-            events::write_events(settings.events, noticed),
-        )
-    };
+    let ((end, ending), (close, closed)) = (Shutdown::new(), Shutdown::new());
+    let certificates = certificates::watch(settings.certificates, newest, metrics.clone(), readiness.clone());
+    let present = present::present(managed, presentable, tls.clone(), metrics.clone(), readiness.clone());
+    let maintenance = [
+        supervisor.run("configuration", &closed, configuration::watch(settings.source, loader)).boxed(),
+        supervisor.run("certificates", &closed, certificates).boxed(),
+        supervisor.run("callers", &closed, callers::watch(settings.callers, tls.clone())).boxed(),
+        supervisor.run("caBundles", &closed, present).boxed(),
+        supervisor.run_to_end("events", &ending, write_events(settings.events, noticed, closed.clone())).boxed(),
+    ];
     // An eighth of a request's time remains for writing the response.
     let time = settings.limits.request * 7 / 8;
     let endpoint = Endpoint::new(routes, metrics.clone(), time).map_err(Error::Threads)?.announcing(notices);
     let handler = Draining { endpoint, shutdown: shutdown.clone() };
-    let (ended, ending) = Shutdown::new();
-    let (probed, scraped) = (readiness.clone(), registry);
+    let (probed, scraped) = (supervisor.clone(), registry);
     let monitor = move |request: Request| {
         let status = reporter.as_ref().and_then(|reporter| status(&request, reporter));
         std::future::ready(status.unwrap_or_else(|| monitor(&request, &probed, &scraped)))
     };
     let (open, limits) = (tls.clone(), settings.limits);
-    let serving = async {
-        tokio::join!(
-            http::serve_over(settings.webhook, limits, move |stream| open.open(stream), handler, ending.clone()),
-            http::serve(settings.monitoring, Limits::default(), monitor, ending),
-        )
+    let reviews = http::serve_over(settings.webhook, limits, move |stream| open.open(stream), handler, ending.clone());
+    let monitoring = http::serve(settings.monitoring, Limits::default(), monitor, ending.clone());
+    let serving = [
+        supervisor.run_to_end("webhook port", &ending, reviews).boxed(),
+        supervisor.run_to_end("monitoring port", &ending, monitoring).boxed(),
+    ];
+    let served = async {
+        tokio::join!(join_all(serving), linger(&shutdown, &readiness, settings.linger, end));
+        close.trigger();
     };
-    let linger = async {
-        shutdown.requested().await;
-        readiness.missing(PART, "ending");
-        sleep(settings.linger).await;
-        ended.trigger();
-    };
+    tokio::join!(served, join_all(maintenance));
+    Ok(())
+}
+
+/// Writes the Events of reviews. Ends with the last server, or if that drops the last sender of notices before.
+async fn write_events(client: Option<Client>, notices: Receiver<Notice>, closed: Shutdown) {
     tokio::select! {
-        _ = async { tokio::join!(serving, linger) } => Ok(()),
-        _ = maintenance => Ok(()),
+        () = closed.requested() => {}
+        () = events::write_events(client, notices) => {}
     }
+}
+
+/// Requests the end of the servers once shutdown has been requested for as long as the endpoint needs to leave the Service.
+async fn linger(shutdown: &Shutdown, readiness: &Readiness, time: Duration, end: Trigger) {
+    shutdown.requested().await;
+    readiness.missing(PART, "ending");
+    sleep(time).await;
+    end.trigger();
 }
 
 /// An endpoint that closes each connection with its next response once shutdown is requested, so that the API server's
@@ -220,9 +237,9 @@ fn status(request: &Request, reporter: &Reporter) -> Option<Response> {
     })
 }
 
-fn monitor(request: &Request, readiness: &Readiness, registry: &Registry) -> Response {
+fn monitor(request: &Request, supervisor: &Supervisor, registry: &Registry) -> Response {
     match request.uri().path() {
         "/metrics" => metrics::respond(request, registry),
-        _ => health::respond(request, readiness, &Liveness::default()),
+        _ => health::respond(request, supervisor.readiness(), supervisor.liveness()),
     }
 }

@@ -26,7 +26,7 @@ impl Daemon {
         let (account, node) = (account.clone(), node.clone());
         let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
         let (issued, metrics) = (self.issued.clone(), self.metrics.agent.clone());
-        tasks.spawn(until(closed, async move {
+        tasks.spawn(self.supervisor.run("token", closed, async move {
             let client = client.await;
             let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
             token::renew(client, TokenHolder { account, namespace, node }, issued, metrics).await;
@@ -44,24 +44,30 @@ impl Daemon {
         let mut tasks = JoinSet::new();
         let (client, cache, metrics) = (self.client.clone(), self.cache.clone(), self.metrics.agent.clone());
         let (node, end) = (self.settings.node.clone(), closed.clone());
-        tasks.spawn(until(closed, async move {
+        let tasks_of = &self.supervisor;
+        tasks.spawn(tasks_of.run("pods", closed, async move {
             agent::watch(client.await, &node, &cache, &metrics, feed, end).await;
         }));
         let (cache, readiness) = (self.cache.clone(), self.readiness.clone());
-        tasks.spawn(until(closed, async move {
+        tasks.spawn(tasks_of.run_once("first list", closed, async move {
             cache.synced().await;
             readiness.ready(AGENT);
         }));
         self.renew_token(&mut tasks, closed);
-        tasks.spawn(until(closed, backend::report(&self.settings, &self.reporter, self.metrics.agent.clone())));
-        tasks.spawn(until(closed, report_readiness(self.status.subscribe(), self.readiness.clone())));
+        let look = backend::report(&self.settings, &self.reporter, self.metrics.agent.clone());
+        tasks.spawn(tasks_of.run("backend", closed, look));
+        let report = report_readiness(self.status.subscribe(), self.readiness.clone());
+        tasks.spawn(tasks_of.run("readiness", closed, report));
         let (status, acting) = (self.status.subscribe(), self.is_active.subscribe());
-        tasks.spawn(until(closed, watch_node_ready(status, acting, self.cache.clone(), node_ready)));
+        let watch = watch_node_ready(status, acting, self.cache.clone(), node_ready);
+        tasks.spawn(tasks_of.run("node readiness", closed, watch));
         let (port, liveness) = (self.settings.health_port, self.liveness.clone());
-        tasks.spawn(ports::health(port, self.readiness.clone(), liveness, closed.clone()));
+        let health = ports::health(port, self.readiness.clone(), liveness, closed.clone());
+        tasks.spawn(tasks_of.run_to_end("health port", closed, health));
         if let Some(port) = self.settings.monitoring_port {
             let reporter = self.settings.status_page.then(|| Arc::clone(&self.reporter));
-            tasks.spawn(ports::monitoring(port, registry.into(), reporter, self.readiness.clone(), closed.clone()));
+            let monitoring = ports::monitoring(port, registry.into(), reporter, self.readiness.clone(), closed.clone());
+            tasks.spawn(tasks_of.run_to_end("monitoring port", closed, monitoring));
         }
         tasks
     }
@@ -72,12 +78,14 @@ impl Daemon {
         let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
         let (status, liveness) = (self.status.clone(), self.liveness.clone());
         let sources = self.sources.clone();
-        tasks.spawn(install::run(settings, sources, metrics, status, liveness, stopped.clone()));
-        tasks.spawn(until(stopped, daemon_set::warn_of_removal(self.client.clone(), self.query())));
+        let installer = install::run(settings, sources, metrics, status, liveness, stopped.clone());
+        tasks.spawn(self.supervisor.run_to_end("installer", stopped, installer));
+        let warning = daemon_set::warn_of_removal(self.client.clone(), self.query());
+        tasks.spawn(self.supervisor.run_once("removal warning", stopped, warning));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
-            tasks.spawn(until(stopped, async move {
+            tasks.spawn(self.supervisor.run_once("startup taint", stopped, async move {
                 // Pods can be redirected once the plugin is installed and the node's pods have been listed.
                 let _ = status.wait_for(|status| *status == Status::Ready).await;
                 cache.synced().await;
@@ -101,9 +109,13 @@ impl Daemon {
         let mut tasks = JoinSet::new();
         let (client, metrics) = (self.client.clone(), self.metrics.repair.clone());
         let (settings, end) = (self.settings.repair.clone(), stopped.clone());
-        tasks.spawn(until(stopped, async move {
-            repair::follow(client.await, source, settings, metrics, end).await;
-        }));
+        let is_enabled = settings.enabled;
+        let repair = async move { repair::follow(client.await, source, settings, metrics, end).await };
+        if is_enabled {
+            tasks.spawn(self.supervisor.run("repair", stopped, repair));
+        } else {
+            tasks.spawn(self.supervisor.run_once("repair", stopped, repair));
+        }
         tasks
     }
 
@@ -111,20 +123,7 @@ impl Daemon {
     pub(super) fn report_unready(&self, tasks: &mut JoinSet<()>, shutdown: &Shutdown) {
         let pod = PodName { namespace: self.settings.namespace().to_owned(), name: self.settings.pod.clone() };
         let own = Own { pod, node: self.settings.node.clone(), cache: self.cache.clone() };
-        tasks.spawn(until(shutdown, unready::report(self.readiness.clone(), own, self.client.clone())));
-    }
-}
-
-/// Returns a future that runs `work` until it is done or shutdown is requested.
-pub(super) fn until(
-    shutdown: &Shutdown,
-    work: impl Future<Output = ()> + Send + 'static,
-) -> impl Future<Output = ()> + Send + 'static {
-    let shutdown = shutdown.clone();
-    async move {
-        tokio::select! {
-            () = shutdown.requested() => {}
-            () = work => {}
-        }
+        let report = unready::report(self.readiness.clone(), own, self.client.clone());
+        tasks.spawn(self.supervisor.run("unready report", shutdown, report));
     }
 }

@@ -160,6 +160,16 @@ impl Daemon {
         Self::with_ports(free_ports(), node, api, variables)
     }
 
+    /// Starts a build of the daemon other than the one under test.
+    pub fn of_program(program: &Path, node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+        Self::command(free_ports(), node, api, |command| {
+            let mut other = Command::new(program);
+            let given = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
+            other.args(command.get_args()).env_clear().envs(given).envs(variables.iter().copied());
+            *command = other;
+        })
+    }
+
     /// Starts the daemon in a user namespace in which root can have this number of inotify instances.
     pub fn with_inotify(node: &Node, api: &str, instances: u32) -> Self {
         let enter = format!("echo {instances} > {INSTANCES} && exec \"$@\"");

@@ -20,3 +20,4 @@ mod reviews;
 mod silent;
 mod stage;
 mod status;
+mod tasks;

@@ -37,10 +37,15 @@ impl Program {
     }
 
     pub(crate) fn with(api: &Api, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::of_program(&under_test("sidecar-injector"), api, flags, variables)
+    }
+
+    /// Starts a build of the program other than the one under test.
+    fn of_program(program: &Path, api: &Api, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         kubeconfig(&dir.path().join("kubeconfig"), &api.url());
         let (webhook, monitoring) = (free(), free());
-        let mut command = Command::new(under_test("sidecar-injector"));
+        let mut command = Command::new(program);
         command.env_clear().env("KUBECONFIG", dir.path().join("kubeconfig"));
         command.arg(format!("--port={}", webhook.port())).arg(format!("--monitoringPort={}", monitoring.port()));
         command.args(["--selfSigned", "--linger=0"]).args(flags).envs(variables.iter().copied());
@@ -52,6 +57,13 @@ impl Program {
     /// Starts Istio's and Dapr's injection in a cluster with both webhook configurations and a pod without a sidecar,
     /// and waits until the program is ready.
     pub(crate) async fn of_both_injections(api: &Api, anchors: &Path) -> Self {
+        let mut program = Self::with_both_injections(&under_test("sidecar-injector"), api, anchors, &[]);
+        program.until_ready().await;
+        program
+    }
+
+    /// As [`of_both_injections`](Self::of_both_injections), with further variables, and without the wait.
+    pub(crate) fn with_both_injections(program: &Path, api: &Api, anchors: &Path, variables: &[(&str, &str)]) -> Self {
         api.put(webhook_configuration(""));
         let mut of_dapr = webhook_configuration_of_dapr("");
         of_dapr["webhooks"][0]["clientConfig"]["service"]["name"] = "dapr-sidecar-injector".into();
@@ -61,9 +73,8 @@ impl Program {
             "spec": { "containers": [{ "name": "app" }] } }));
         let anchors = format!("--daprTrustAnchors={}", anchors.display());
         let flags = ["--dapr", &*anchors, "--daprServiceName=dapr-sidecar-injector", "--watch-interval=2m"];
-        let mut program = Self::with(api, &flags, &[("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")]);
-        program.until_ready().await;
-        program
+        let own = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")];
+        Self::of_program(program, api, &flags, &[&own, variables].concat())
     }
 
     /// The peak resident memory in MiB.
@@ -95,8 +106,17 @@ impl Program {
         }
     }
 
+    /// Waits until the log contains `wanted`.
+    pub(crate) async fn until_log_contains(&self, wanted: &str) {
+        let deadline = tokio::time::Instant::now() + DEADLINE;
+        while !self.log().contains(wanted) {
+            assert!(tokio::time::Instant::now() < deadline, "no {wanted:?} in {}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Ends the program; returns exit code and log.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
         (self.child.wait().unwrap().code(), self.log())
     }

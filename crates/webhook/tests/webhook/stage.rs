@@ -8,9 +8,10 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
-use serve::health::Readiness;
+use serve::health::{Liveness, Readiness};
 use serve::http::Limits;
 use serve::shutdown::{Shutdown, Trigger};
+use serve::tasks::Supervisor;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -137,6 +138,7 @@ impl Server {
         let (webhook, monitoring) = (bind().await.unwrap(), bind().await.unwrap());
         let (address, probes) = (webhook.local_addr().unwrap(), monitoring.local_addr().unwrap());
         let bundles = plan.api.map(|client| (client, plan.selections));
+        let mut registry = Registry::default();
         let settings = ServerSettings {
             webhook,
             monitoring,
@@ -144,7 +146,7 @@ impl Server {
             certificates: plan.certificates,
             callers: plan.callers,
             bundles,
-            readiness: plan.readiness,
+            supervisor: Supervisor::new(&mut registry, plan.readiness, Liveness::default()),
             settle: plan.settle,
             source: plan.source,
             build: stamp(),
@@ -154,7 +156,7 @@ impl Server {
             linger: Duration::from_secs(3),
         };
         let (trigger, shutdown) = Shutdown::new();
-        let task = tokio::spawn(async move { run(settings, Registry::default(), shutdown).await.unwrap() });
+        let task = tokio::spawn(async move { run(settings, registry, shutdown).await.unwrap() });
         Self { address, monitoring: probes, trigger, task }
     }
 

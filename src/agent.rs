@@ -8,9 +8,9 @@
 //! API server ─ watch ─▶ RuntimeClasses, and the runtime's configuration ─▶ Handlers ─▶ response
 //! ```
 //!
-//! `daemon` binds the [`Sockets`], [`serve()`]s them and updates the [`Cache`] by [`watch`]. No response waits for the
-//! API server, and a pod that is not in the cache is "unknown", never "without a sidecar". An agent that shuts down
-//! requests the directories of its successor's installation on `agent.sock`; one that stands by waits there for an offer ([`Handover`]).
+//! `daemon` binds the [`Sockets`], serves them with [`serve()`] and updates the [`Cache`] with [`watch`]. No response waits for the
+//! API server, and a pod that is not in the cache is "unknown", never "without a sidecar". An agent that shuts down requests the
+//! directories of its successor's installation on `agent.sock`; one that stands by waits there for an offer ([`Handover`]).
 
 mod cache;
 pub mod events;
@@ -37,5 +37,5 @@ pub use sockets::{Names, Sockets, serve};
 pub use verdicts::{Added, NoBackend, Problem, Verdicts};
 pub use watch::watch;
 
-/// The scope of log lines.
+/// The scope of the agent's log lines.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), AGENT_SCOPE);

@@ -8,5 +8,5 @@ pub mod zds;
 
 use contract::diagnostics::LogScope;
 
-/// The scope of log lines.
+/// The scope of this module's log lines.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "ambient");

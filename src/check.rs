@@ -4,8 +4,8 @@
 //! node's directories, kernel ─ gather ─▶ NodeFacts ─ decide ─▶ Findings
 //! ```
 //!
-//! `daemon` checks its node. Only `gather` and `kernel` have effects: they
-//! read the node, and program rules in network namespaces that they create.
+//! The binary calls it for `install-cni check`. Only `gather` and `kernel` have effects: they read the node, and program rules in
+//! network namespaces that they create.
 
 mod gather;
 pub mod kernel;

@@ -4,7 +4,7 @@
 //! flags, environment ─ flags ─▶ AgentSettings ─ run ─▶ tasks … SIGTERM ─ daemon_set ─▶ DaemonSetState ─ decide ─▶ Action
 //! ```
 //!
-//! Only the binary calls this module. It decides only whether a shutdown belongs to an upgrade or a removal; the
+//! Only the binary calls this module. The module itself decides only whether a shutdown belongs to an upgrade or a removal; the
 //! modules that it combines make all other decisions. The installer never waits for the API server.
 
 mod backend;
@@ -39,7 +39,7 @@ pub use run::run;
 pub use settings::AgentSettings;
 pub use uninstall::uninstall;
 
-/// The scope of log lines: that of the node agent.
+/// The scope of the daemon's log lines, which is the node agent's.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), AGENT_SCOPE);
 
 /// The daemon or `install-cni uninstall` failed.

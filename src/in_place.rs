@@ -20,7 +20,7 @@ use repair::{Reprogram, ReprogramError};
 
 pub use flags::InPlaceFlags;
 
-/// The scope of log lines: that of repair.
+/// The scope of this module's log lines, which is repair's.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "repair");
 
 /// An invalid flag.
@@ -49,14 +49,14 @@ enum Error {
     Find(#[from] find::Error),
     #[error(transparent)]
     Netns(#[from] netns::Error),
-    /// Another namespace took the path between the search and the entry.
+    /// Another netns took the path after the search.
     #[error("the pod's network namespace was replaced before it could be entered")]
     Replaced,
     #[error(transparent)]
     Converge(#[from] converge::Error),
 }
 
-/// Repair in place.
+/// Repairs pods in place, with the options from the flags.
 #[derive(Debug, Clone)]
 pub struct InPlace {
     /// The locations of the node's network namespaces.

@@ -1,7 +1,7 @@
 //! Installs plugin, kubeconfig and chain entry on a node, corrects deviations, and removes them.
 //!
-//! `daemon` calls it. A snapshot of the node gives a plan of file operations; a node is ready if its plan is empty. This
-//! module sends no request to the API server, and changes no byte of a network configuration but its own entry.
+//! `daemon` calls it. A snapshot of the node gives a plan of file operations; a node is ready if its plan is empty. This module
+//! sends no request to the API server, and changes no byte of a network configuration outside of its own entry.
 
 mod directories;
 mod executable;
@@ -49,5 +49,5 @@ pub use settings::InstallSettings;
 pub use sources::Sources;
 pub use status::{Installation, Status, directories_of};
 
-/// The scope of log lines.
+/// The scope of this module's log lines.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "install");

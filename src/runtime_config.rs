@@ -1,8 +1,9 @@
-//! What a container runtime's own configuration says: the directories of network configurations and plugins, and the handlers of
+//! Reads from a container runtime's own configuration the directories of network configurations and plugins, and the handlers of
 //! RuntimeClasses.
 //!
 //! `containerd` and `crio` interpret files without I/O; `read` reads those files below a node's root, where `root` resolves links.
-//! `install` works in these directories if it is to find them, and `compare` compares them with given ones for it and for `check`.
+//! `install` uses these directories for values that are `auto`, and `compare` compares them with given ones, for `install` and
+//! `check`.
 
 mod compare;
 mod containerd;
@@ -36,12 +37,12 @@ pub struct Directories {
     pub handlers: Handlers,
 }
 
-/// Settings beside the directories that change which networks pods get.
+/// Settings other than the directories that change which networks pods get.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks {
-    /// containerd's `max_conf_num`: how many networks of the directory a pod gets, where the default is 1, and 0 stands for all.
+    /// containerd's `max_conf_num`: how many networks of the directory a pod gets. The default is 1, and 0 stands for all.
     pub max: Option<Named<i64>>,
-    /// containerd's `conf_template`, from which it writes a network if there is none.
+    /// containerd's `conf_template`, from which containerd writes a network if there is none.
     pub template: Option<Named<PathBuf>>,
     /// The name of CRI-O's network (`cni_default_network`), instead of the first file.
     pub default: Option<Named<String>>,
@@ -86,24 +87,24 @@ impl File {
         Ok(Self { path, table })
     }
 
-    /// The table under these keys, if all of them are tables.
+    /// Returns the table under these keys, if all of them are tables.
     fn section(&self, keys: &[&str]) -> Option<&toml::Table> {
         keys.iter().try_fold(&self.table, |table, key| table.get(*key)?.as_table())
     }
 
-    /// The text of a key; `None` if the section lacks it.
+    /// Returns the string under a key; `None` if the section lacks the key.
     fn text(&self, section: &toml::Table, key: &'static str) -> Result<Option<String>, Error> {
         section.get(key).map(|value| self.as_text(value, key)).transpose()
     }
 
-    /// The list of texts of a key; `None` if the section lacks it.
+    /// Returns the list of strings under a key; `None` if the section lacks the key.
     fn texts(&self, section: &toml::Table, key: &'static str) -> Result<Option<Vec<String>>, Error> {
         let Some(value) = section.get(key) else { return Ok(None) };
         let list = value.as_array().ok_or_else(|| self.wrong(value, key, "a list of strings"))?;
         list.iter().map(|element| self.as_text(element, key)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// The integer of a key; `None` if the section lacks it.
+    /// Returns the integer under a key; `None` if the section lacks the key.
     fn integer(&self, section: &toml::Table, key: &'static str) -> Result<Option<i64>, Error> {
         let integer = |value: &toml::Value| value.as_integer().ok_or_else(|| self.wrong(value, key, "an integer"));
         section.get(key).map(integer).transpose()
@@ -118,7 +119,7 @@ impl File {
     }
 }
 
-/// The error on one line, without the excerpt of the text that its own format has.
+/// Returns the error on one line, without the excerpt of `text` that its own format has.
 fn one_line(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
@@ -126,7 +127,7 @@ fn one_line(text: &str, error: &toml::de::Error) -> String {
 }
 
 impl Directories {
-    /// The directories with the files that name them, as one text.
+    /// Describes the directories, and the files that name them, in one sentence.
     pub fn text(&self) -> String {
         let Self { runtime, conf, bin, .. } = self;
         let dirs = compare::list(&bin.value);
@@ -140,7 +141,7 @@ impl Directories {
 }
 
 impl<T> Named<T> {
-    /// The file, or `default`.
+    /// Returns the file's path, or `default`.
     pub fn place(&self) -> String {
         self.file.as_ref().map_or_else(|| "default".to_owned(), |file| file.display().to_string())
     }

@@ -10,8 +10,7 @@ use podfacts::PodFacts;
 /// The number of threads that accept connections: as many as the agent has workers on a small node.
 const WORKERS: usize = 2;
 
-/// Answers each request on the run directory's socket with `facts`, the pod's data in the agent's format, until the
-/// bench ends.
+/// Responds to each request on the run directory's socket with `facts`, the pod's data in the agent's format, until the bench ends.
 pub(crate) fn start(run_dir: &Path, facts: &PodFacts) -> Result<()> {
     let socket = run_dir.join(contract::AGENT_SOCKET);
     let listener = UnixListener::bind(&socket).with_context(|| socket.display().to_string())?;

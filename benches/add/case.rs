@@ -90,7 +90,7 @@ impl Recording {
     }
 }
 
-/// Fails unless the netns has the case's rules, counted by `iptables-nft-save`.
+/// Fails unless the netns has as many rules as the case, counted with `iptables-nft-save`.
 pub(crate) fn verify(case: Case, netns: &PodNetns) -> Result<()> {
     let mut rules = 0;
     for family in ["iptables", "ip6tables"] {

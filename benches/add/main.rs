@@ -54,8 +54,8 @@ fn main() -> Result<()> {
         })
         .collect();
 
-    // The kernel patches the calls of netfilter hooks into its code (static keys) once any netns has rules. Another
-    // netns with rules keeps this out of the measured runs, as for every pod of a node but the first.
+    // The kernel patches the calls of netfilter hooks into its code (static keys) once any netns has rules. Another netns with rules keeps
+    // this out of the measured runs, as for every pod on a node except the first.
     let other_pod = stages[0].prepare(Subject::Restore)?;
     other_pod.run().context("the pod that lives throughout")?;
     let peaks = verified(&stages)?;
@@ -90,7 +90,7 @@ fn recordings_dir() -> PathBuf {
     if given.join("batch").is_dir() { given } else { root.join("tests/data/bench") }
 }
 
-/// Runs each subject once, fails if it programs other rules than expected, and returns the peaks of memory.
+/// Runs each subject once, fails if the number of its rules is not the expected one, and returns the peaks of memory.
 fn verified(stages: &[Stage<'_>]) -> Result<BTreeMap<(usize, Subject), u64>> {
     let mut peaks = BTreeMap::new();
     for (at, stage) in stages.iter().enumerate() {

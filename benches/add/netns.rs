@@ -83,7 +83,7 @@ impl PodNetns {
         Ok(Self { file })
     }
 
-    /// The path for `CNI_NETNS`, valid as long as the value exists.
+    /// Returns the path for `CNI_NETNS`, valid as long as the value exists.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }

@@ -14,7 +14,7 @@ pub(crate) struct Options {
 impl Options {
     const USAGE: &'static str = "cargo bench --bench add -- [--runs N] [--quick] [--json]";
 
-    /// Reads the words after the program's name.
+    /// Parses the arguments after the program's name.
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
         let mut options = Self { runs: 40, json: false };
         while let Some(word) = words.next() {

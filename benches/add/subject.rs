@@ -98,9 +98,8 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Copies the programs from the target directory that the bench itself was built into, as an installer copies the
-    /// plugin. Without the copy, runs would take longer: the page cache has a file that the linker has written as
-    /// single pages, and each of them costs a page fault.
+    /// Copies the programs from the target directory that the bench itself was built into, as an installer copies the plugin. Without the
+    /// copy, runs would take longer: the page cache holds a file that the linker wrote as single pages, each of which costs a page fault.
     pub(crate) fn installed(to: &Path) -> Result<Self> {
         let own = std::env::current_exe()?;
         let target = own.ancestors().nth(3).context("the bench is not in a target directory")?;
@@ -128,7 +127,7 @@ impl Prepared {
         run::run(&self.netns, self.start, &self.steps)
     }
 
-    /// Converts the run to one of several concurrent runs, whose input is in the new directory `dir`.
+    /// Converts the run to one of several concurrent runs, and writes its input into the new directory `dir`.
     pub(crate) fn among_others(self, dir: PathBuf) -> Result<AmongOthers> {
         Ok(AmongOthers { netns: self.netns, start: self.start, steps: Laid::out(self.steps, dir)? })
     }
@@ -184,7 +183,7 @@ impl Stage<'_> {
         verified.with_context(|| format!("{} ({})", subject.name(), self.case.name()))
     }
 
-    /// Runs the subject's programs and returns the largest of their peak resident memories, in KiB.
+    /// Runs the subject's programs and returns the highest peak resident memory among them, in KiB.
     pub(crate) fn peak(&self, subject: Subject) -> Result<u64> {
         let Prepared { netns, start, steps } = self.prepare(subject)?;
         let peaks = steps.iter().map(|step| run::peak(&self.programs.peak, &netns, start, step));

@@ -65,7 +65,7 @@ impl Injector {
         trusting(&self.issued.lock().unwrap().authorities)
     }
 
-    /// Replaces the certificate by one of the same name.
+    /// Replaces the certificate with one for the same name.
     pub(crate) fn rotate(&self) {
         let mut issued = self.issued.lock().unwrap();
         *issued = issue(Some(&issued));

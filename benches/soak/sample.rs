@@ -79,7 +79,7 @@ impl Samples {
     }
 }
 
-/// The highest value of each third of the samples.
+/// Returns the highest value of each third of the samples.
 fn thirds(values: &[u64]) -> [u64; 3] {
     let third = values.len() / 3;
     [0, 1, 2].map(|number| {
@@ -124,7 +124,7 @@ fn entries(directory: &Path) -> u64 {
     fs::read_dir(directory).unwrap().count() as u64
 }
 
-/// All files and directories below a directory.
+/// Returns all files below a directory.
 fn below(directory: &Path) -> Vec<PathBuf> {
     // An entry may be removed meanwhile.
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };

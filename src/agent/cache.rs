@@ -54,7 +54,7 @@ pub enum Lookup {
 }
 
 impl Lookup {
-    /// The result's name as a metric label.
+    /// Returns the result's name as a metric label.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Hit(_) => "hit",
@@ -92,12 +92,12 @@ impl Store {
         self.pods.contains_key(pod)
     }
 
-    /// The UID of the pod of this name.
+    /// Returns the UID of the pod of this name.
     pub fn uid(&self, pod: &PodName) -> Option<&str> {
         self.pods.get(pod).map(|facts| facts.uid.as_str())
     }
 
-    /// The facts of the pod of this name and UID.
+    /// Returns the facts of the pod of this name and UID.
     pub fn facts(&self, pod: &PodName, uid: &str) -> Option<&PodFacts> {
         self.find(pod, Some(uid))
     }
@@ -115,7 +115,7 @@ impl Store {
         self.pods.is_empty()
     }
 
-    /// Whether a list has been completed, as client-go's `HasSynced`.
+    /// Whether a list has been completed, like client-go's `HasSynced`.
     pub fn has_synced(&self) -> bool {
         self.synced
     }
@@ -124,7 +124,7 @@ impl Store {
         self.pods.get(pod).filter(|facts| uid.is_none_or(|uid| uid == facts.uid))
     }
 
-    /// Returns the reason for which [`Self::find`] did not find a pod.
+    /// Returns why [`Self::find`] did not find a pod.
     fn miss(&self, pod: &PodName) -> Lookup {
         match self.pods.get(pod) {
             Some(facts) => Lookup::OtherUid(facts.clone()),

@@ -1,8 +1,8 @@
-//! Writes Events on pods that the plugin could not redirect although their ADD succeeded: those in sandboxes that the rules do not
-//! reach. Their owners do not see the node's log.
+//! Writes Events about pods whose ADD succeeded without redirection, because they run in a sandboxed runtime, that is, with a
+//! kernel of their own, which the rules do not reach. The owners of the pods do not see the node's log.
 //!
-//! `sockets` makes a [`Notice`] of the plugin's line. No invocation waits for an Event: a notice for which the channel has no capacity
-//! is dropped, and logged.
+//! `sockets` makes a [`Notice`] of the plugin's log line. No invocation waits for an Event: a notice for which the channel has no
+//! capacity is dropped, and the loss is logged.
 
 use jiff::Timestamp;
 use kube::Client;
@@ -21,12 +21,12 @@ const REASON: &str = "SandboxNotRedirected";
 /// The capacity of the channel.
 const CAPACITY: usize = 64;
 
-/// A pod of the node that an Event is about.
+/// The content of an Event: a pod of this node and the sandboxed runtime in which it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pod: PodName,
     uid: String,
-    /// The sandbox, as the plugin describes it.
+    /// The sandboxed runtime, as the plugin describes it.
     sandbox: String,
 }
 
@@ -35,7 +35,7 @@ pub fn channel() -> (Sender<Notice>, Receiver<Notice>) {
     mpsc::channel(CAPACITY)
 }
 
-/// Returns the notice in a line; `None` if the line reports no sandbox, or a pod that the node does not have.
+/// Returns the notice in a log line; `None` unless the line reports an ADD in a sandboxed runtime and this node has the pod.
 pub(super) fn notice(record: &Record, cache: &Cache) -> Option<Notice> {
     let text = |key: &str| record.fields.get(key).and_then(Value::as_str);
     if text("cmd")? != "ADD" || text("reason")? != contract::SANDBOX {
@@ -57,7 +57,7 @@ pub async fn write_events(client: Client, node: &str, mut notices: Receiver<Noti
     }
 }
 
-/// Makes an Event. A pod has one: those of later sandboxes of the pod have the same name and are not created.
+/// Makes an Event. A pod has only one: Events about later CRI sandboxes of the pod have the same name, and are not created.
 fn event(Notice { pod, uid, sandbox }: Notice, node: &str, now: Timestamp) -> k8s_openapi::api::core::v1::Event {
     let message = format!(
         "the pod's traffic is not redirected to its sidecar: rules of the node's kernel do not reach its sandbox ({sandbox})"

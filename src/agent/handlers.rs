@@ -1,7 +1,8 @@
-//! The runtime handlers of the node's pods: which of them rules of the node's kernel do not reach.
+//! Decides whether a pod runs in a sandboxed runtime, that is, with a kernel of its own, which the rules in the node's kernel do
+//! not reach.
 //!
 //! A pod names a RuntimeClass, the RuntimeClass a handler, and the runtime's configuration the handler's program. `decide` is pure;
-//! [`Handlers`] watches the RuntimeClasses, and reads the configuration where the agent has the node's root.
+//! [`watch()`] watches the RuntimeClasses; [`Handlers`] reads the configuration if the agent has the node's root.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of its cache")]
 
 use std::collections::BTreeMap;
@@ -22,14 +23,14 @@ use tokio::time::timeout;
 
 use crate::runtime_config;
 
-/// The name of containerd's handler of pods with the annotation `io.kubernetes.cri.untrusted-workload`.
+/// The name of the handler that containerd uses for pods with the annotation `io.kubernetes.cri.untrusted-workload`.
 const UNTRUSTED: &str = "untrusted";
 /// The age at which the configuration is read again.
 const MAX_AGE: Duration = Duration::from_secs(5);
 /// The time that a lookup waits for the configuration, and for the list of RuntimeClasses.
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// What is known about handlers; clones share it.
+/// The RuntimeClasses, and the handlers in the configurations of container runtimes; clones share them.
 #[derive(Clone)]
 pub struct Handlers {
     classes: Store<RuntimeClass>,
@@ -40,11 +41,11 @@ pub struct Handlers {
     last: watch::Sender<Option<Arc<Configurations>>>,
 }
 
-/// The handlers of the configuration of each runtime that may be the node's.
+/// The handlers in the configuration of each runtime that the node may use.
 #[derive(Debug)]
 struct Configurations {
     by_runtime: BTreeMap<String, runtime_config::Handlers>,
-    /// The reason for which some are older than the last reading, or missing.
+    /// Why some are older than the last read, or missing.
     refused: Option<String>,
     /// Whether none is missing.
     is_complete: bool,
@@ -57,7 +58,7 @@ impl Configurations {
     }
 }
 
-/// A pod's handler is not known.
+/// Why a pod's handler is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unknown {
     #[error("the configuration of the container runtime is not known: {0}")]
@@ -74,11 +75,11 @@ pub(super) enum Unknown {
     Untrusted,
 }
 
-/// The reading of the runtimes' configurations.
+/// The state of reading the runtimes' configurations.
 #[derive(Default)]
 struct Configured {
     read_at: Option<Instant>,
-    /// A reading that no lookup has waited for to its end. There is at most one, because a file system that hangs ends none.
+    /// A read that lookups started and stopped waiting for. There is at most one, because on a file system that hangs no read ends.
     reading: Option<JoinHandle<Vec<Result<runtime_config::Directories, runtime_config::Error>>>>,
 }
 
@@ -89,16 +90,16 @@ impl Handlers {
         (Self { classes, root, configured: Arc::default(), last: watch::Sender::default() }, writer)
     }
 
-    /// Returns the handler of a pod; `None` for pods without a sidecar, and where neither class nor configuration names one.
+    /// Returns the handler of a pod; `None` for pods without a sidecar, and if neither RuntimeClass nor configuration names a handler.
     pub(super) async fn of(&self, facts: &PodFacts) -> Result<Option<RuntimeHandler>, Unknown> {
-        // Only the redirection of a sidecar's pod depends on it.
+        // Redirection depends on the handler only in pods with a sidecar.
         if facts.proxy.is_none() {
             return Ok(None);
         }
         let unread = || Unknown::Configuration("it has not been read yet".to_owned());
         let configured = self.configurations().await.ok_or_else(unread)?;
         match (self.decided(facts, &configured).await, &configured.refused) {
-            // A runtime that is not known may be the node's.
+            // The node may use the runtime whose configuration could not be read.
             (Ok(decided), Some(refused))
                 if !configured.is_complete && !decided.as_ref().is_some_and(|of| of.is_sandbox) =>
             {
@@ -120,14 +121,15 @@ impl Handlers {
         let decided = decide(Some(class), known.as_ref().map(|class| class.handler.as_str()), configured);
         match (known, decided) {
             (Some(_), decided) => Ok(decided),
-            // The class counts as the name of its handler only where that is a sandbox: it may have any other handler.
+            // The name of an unknown class is taken as its handler's only if that handler is sandboxed: the class may have any other.
             (None, Some(handler)) if handler.is_sandbox => Ok(Some(handler)),
             (None, _) if listed => Err(Unknown::Class(class.to_owned())),
             (None, _) => Err(Unknown::Classes),
         }
     }
 
-    /// The handlers of the runtimes' configurations: as they were read last, if they cannot be read soon enough.
+    /// Returns the handlers in the runtimes' configurations, as they were last read if a new read takes too long; `None` if they
+    /// were never read.
     async fn configurations(&self) -> Option<Arc<Configurations>> {
         let Some(root) = &self.root else { return Some(Arc::new(Configurations::none())) };
         let reading = async { self.configured.lock().await.renew(root, &self.last).await };
@@ -137,7 +139,7 @@ impl Handlers {
 }
 
 impl Configured {
-    /// Reads the configurations again if they are old.
+    /// Reads the configurations again if the last read is older than [`MAX_AGE`].
     async fn renew(&mut self, root: &Path, last: &watch::Sender<Option<Arc<Configurations>>>) {
         if self.read_at.is_some_and(|at| at.elapsed() < MAX_AGE) {
             return;
@@ -161,8 +163,8 @@ impl Configured {
     }
 }
 
-/// The handlers that count after a reading, and the reason for which some of them are older, or not known. A runtime goes on with a
-/// configuration that was removed or made invalid, so the handlers of each runtime that were read before still count.
+/// Returns the handlers that apply after a read, and why some of them are older, or missing. A runtime keeps running with a
+/// configuration that was removed or made invalid, so the handlers that were read before still apply.
 fn current(
     read: Vec<Result<runtime_config::Directories, runtime_config::Error>>,
     last: &Configurations,
@@ -187,15 +189,16 @@ fn current(
     Configurations { by_runtime, refused, is_complete }
 }
 
-/// Decides which handler the pods of a class have. `known` is the handler of its RuntimeClass; without one the class counts as the
-/// name of its handler, because most are named alike. Pods without a class have the default handler.
+/// Decides which handler the pods with a RuntimeClass have. `known` is the handler that the RuntimeClass names; if it is missing,
+/// the RuntimeClass's own name is tried, because most are named like their handler. Pods without a RuntimeClass have the default
+/// handler.
 fn decide(class: Option<&str>, known: Option<&str>, configured: &Configurations) -> Option<RuntimeHandler> {
     let named = known.or(class);
     let candidates = configured.by_runtime.values().filter_map(|of| {
         let name = named.or_else(|| of.default.as_ref().map(|default| default.value.as_str()))?;
         Some((name, of.by_name.get(name).filter(|handler| !handler.programs.is_empty())?))
     });
-    // Two configurations count where it is not known which of them the runtime uses: one with a sandbox decides.
+    // If it is not known which of two configurations the runtime uses, the one with a sandboxed runtime decides.
     let decided = candidates.max_by_key(|(_, handler)| handler.sandbox().is_some());
     decided
         .map(|(name, handler)| {
@@ -208,7 +211,8 @@ fn decide(class: Option<&str>, known: Option<&str>, configured: &Configurations)
         })
 }
 
-/// Watches the RuntimeClasses. Never returns. Without the right to, the names of classes decide.
+/// Watches the RuntimeClasses. Never returns. Without the right to, a pod's handler is known only if its RuntimeClass has a
+/// sandboxed handler's name.
 pub async fn watch(client: Client, writer: Writer<RuntimeClass>) {
     let events = watcher(Api::<RuntimeClass>::all(client), watcher::Config::default()).default_backoff();
     watch_list("RuntimeClasses", reflector::reflector(writer, events), drop).await;
@@ -263,7 +267,7 @@ mod tests {
         assert_eq!(decide(None, None, &default), handler("safe", true, kata));
     }
 
-    /// The facts of a pod of a class with a proxy.
+    /// Returns the facts of a pod with a proxy and this RuntimeClass.
     fn pod(class: Option<&str>) -> PodFacts {
         let proxy = Some(ProxyContainer::default());
         PodFacts { runtime_class: class.map(Into::into), proxy, ..PodFacts::default() }
@@ -273,7 +277,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({ "metadata": { "name": name }, "handler": handler })).unwrap()
     }
 
-    /// Reads the configuration anew, which on a busy machine takes longer than a lookup waits.
+    /// Reads the configuration again, until the read has ended: on a busy machine it takes longer than a lookup waits.
     async fn renew(handlers: &Handlers) {
         handlers.configured.lock().await.read_at = None;
         while handlers.configured.lock().await.read_at.is_none() {
@@ -303,7 +307,7 @@ mod tests {
         let root = node(TEXT);
         let (handlers, mut writer) = Handlers::new(Some(root.path().to_owned()));
         renew(&handlers).await;
-        // The class of this name may have any handler.
+        // A RuntimeClass that has not been listed may have any handler.
         assert_eq!(handlers.of(&pod(Some("runc"))).await, Err(Unknown::Classes));
         for event in
             [watcher::Event::Init, watcher::Event::InitApply(class("secure", "safe")), watcher::Event::InitDone]
@@ -347,7 +351,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(reason(handlers.of(&pod(None)).await).contains("invalid TOML"));
-        // The configuration of another runtime, whose handlers count where they are sandboxes.
+        // While CRI-O's configuration cannot be read, a handler in containerd's configuration applies only if it is sandboxed.
         fs::write(root.path().join(FILE), TEXT).unwrap();
         let drop_in = root.path().join("etc/crio/crio.conf.d/9.conf");
         fs::create_dir_all(drop_in.parent().unwrap()).unwrap();
@@ -363,7 +367,7 @@ mod tests {
         assert_eq!(handlers.of(&pod(None)).await.unwrap().unwrap().name, "runc");
     }
 
-    /// The lock stands for a reading that does not end.
+    /// The lock stands for a read that hangs: handlers that were read before must still apply.
     #[tokio::test]
     async fn handlers_that_were_read_count_while_a_reading_hangs() {
         let root = node(TEXT);

@@ -1,5 +1,5 @@
-//! The offer of the sockets: an agent that would remove the plugin at its end first offers the node to an agent that stands by, as
-//! one of another DaemonSet. Lookups are served until that agent has taken over.
+//! Hands the sockets over to an agent that stands by, for example one from another DaemonSet. An agent that would remove the plugin
+//! when it shuts down first offers the node to that agent, and serves lookups until that agent has taken over.
 
 use std::fmt;
 use std::path::Path;
@@ -16,13 +16,13 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The time for which an agent that stands by holds a connection before it replaces the connection by a new one.
+/// The time for which an agent that stands by keeps a connection before it opens a new one.
 const HOLD: Duration = Duration::from_secs(2);
-/// The time after its last request for which an agent counts as standing by: several requests' time, for a loaded node.
+/// The time for which an agent is treated as standing by after its last request: several times `HOLD`, because a loaded node is slow.
 const RECENT: Duration = Duration::from_secs(10);
 /// The start of the response that offers the sockets.
 const OFFER: &[u8] = b"HTTP/1.1 200 ";
-/// The maximum number of bytes that are read of a response.
+/// The maximum number of bytes of a response that are read.
 const LONGEST: usize = 1 << 10;
 
 /// The offer of an agent's sockets, and the time of the last request for it; clones share both.
@@ -41,22 +41,22 @@ impl Handover {
         self.0.send_modify(|state| state.is_offered = true);
     }
 
-    /// Takes the offer back.
+    /// Withdraws the offer.
     pub fn withdraw(&self) {
         self.0.send_modify(|state| state.is_offered = false);
     }
 
-    /// Whether an agent stands by, as its requests show.
+    /// Whether another agent stands by, that is, has recently requested the offer.
     pub fn is_awaited(&self) -> bool {
         self.0.borrow().requested.is_some_and(|at| at.elapsed() < RECENT)
     }
 
-    /// Responds to an agent that stands by, at the latest when the server shuts down.
+    /// Responds to an agent that stands by: at the offer, or without one after `HOLD` or at shutdown.
     pub(super) async fn respond(&self, shutdown: &Shutdown) -> Response {
         self.0.send_modify(|state| state.requested = Some(Instant::now()));
         let mut state = self.0.subscribe();
         let is_offered = tokio::select! {
-            // The offer comes before the shutdown that follows it.
+            // If both are ready, the offer takes precedence over the shutdown that follows it.
             biased;
             offered = state.wait_for(|state| state.is_offered) => offered.is_ok(),
             () = shutdown.requested() => false,
@@ -70,7 +70,7 @@ impl Handover {
     }
 }
 
-/// The reason for which an agent that stands by may take over.
+/// Why an agent that stands by may take over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abandoned {
     /// No process listens.
@@ -88,14 +88,14 @@ impl fmt::Display for Abandoned {
     }
 }
 
-/// Returns once no agent listens on the path of an `agent.sock`, or the agent that listens offers it.
+/// Waits until no agent listens on this `agent.sock`, or the agent that listens offers it.
 pub async fn until_abandoned(path: &Path) -> Abandoned {
     let is_offered = listen::until_abandoned(path, HOLD, async |stream| is_offered(stream).await).await;
     if is_offered { Abandoned::Offered } else { Abandoned::Gone }
 }
 
-/// Requests the offer and holds the connection, which the kernel closes at once when the listening process ends. An agent without
-/// this path responds with 404; its connection is held, too.
+/// Requests the offer and keeps the connection, which the kernel closes at once when the listening process ends. An agent that does
+/// not serve this path responds with 404; that connection is kept, too.
 async fn is_offered(mut stream: UnixStream) -> bool {
     let mut response = Vec::with_capacity(LONGEST);
     let exchange = async {
@@ -107,7 +107,7 @@ async fn is_offered(mut stream: UnixStream) -> bool {
         }
         std::io::Result::Ok(())
     };
-    // A connection that has failed shows no offer; the next one shows whether an agent still listens.
+    // A connection that has failed carries no offer; the next one shows whether an agent still listens.
     let _ = timeout(HOLD, exchange).await;
     response.starts_with(OFFER)
 }

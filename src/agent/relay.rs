@@ -1,7 +1,7 @@
-//! Parses the plugin's posts to `log.sock` into log records and measurements. Pure.
+//! Parses the plugin's requests on `log.sock` into log records and measurements. Pure.
 //!
-//! A body is a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields, as Istio's plugin
-//! sends it; the lines of both plugins are accepted.
+//! A body is a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields, the format of Istio's plugin,
+//! whose lines are accepted, too.
 
 use contract::diagnostics::Level;
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use serve::log::{PLUGIN_SCOPE, Record};
 const LINES: usize = 1000;
 /// The maximum number of fields of a line; further fields are omitted.
 const FIELDS: usize = 32;
-/// The maximum size of a message or of a field's text, in bytes; a longer text is shortened.
+/// The maximum size of a message, or of a field's name or value, in bytes; longer ones are truncated.
 const TEXT: usize = 4 << 10;
 
 /// One ADD, measured by the plugin.
@@ -47,8 +47,8 @@ pub fn is_logged(record: &Record) -> bool {
     record.fields.get(contract::UNLOGGED).and_then(Value::as_bool) != Some(true)
 }
 
-/// Returns the measurement in a log line, if it has one. The `reason` of a redirected pod is the kind of change of its
-/// rules.
+/// Returns the measurement in a log line, if it has one. A line about a redirected pod has no `reason`; the kind of change of the
+/// rules takes its place.
 pub fn sample(record: &Record) -> Option<Sample> {
     let field = |key: &str| record.fields.get(key);
     if field("cmd")? != "ADD" {
@@ -60,8 +60,8 @@ pub fn sample(record: &Record) -> Option<Sample> {
     Some(Sample { verdict: label("verdict")?, reason, seconds: f64::from(micros) / 1e6 })
 }
 
-/// Returns the text as a metric label value: unchanged if it has the form of the plugin's names, else `other`, because
-/// peers must not create arbitrary label values.
+/// Returns `text` as a metric label value: unchanged if it has the form of the plugin's names, else `other`, because peers must not
+/// create arbitrary label values.
 pub(super) fn label(text: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     if (1..=40).contains(&text.len()) && text.chars().all(plain) { text.to_owned() } else { "other".to_owned() }

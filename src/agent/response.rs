@@ -33,7 +33,7 @@ pub struct Sources {
     pub verdicts: Verdicts,
     /// The runtime handlers of the pods.
     pub handlers: Handlers,
-    /// The writer of Events.
+    /// The channel to the writer of Events.
     pub notices: Sender<Notice>,
     /// The offer of the sockets to an agent that stands by.
     pub handover: Handover,

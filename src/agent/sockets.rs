@@ -1,4 +1,4 @@
-//! `agent.sock` and `log.sock` in the run directory: binding, serving, limits.
+//! Binds and serves `agent.sock` and `log.sock` in the run directory, and limits their use.
 
 use std::io;
 use std::path::Path;
@@ -21,15 +21,15 @@ pub struct Sockets {
     log: PrivateSocket,
 }
 
-/// The paths of both sockets, which stay available while [`serve()`] owns the [`Sockets`].
+/// The paths of both sockets, which can be used while [`serve()`] owns the [`Sockets`].
 #[derive(Debug, Clone)]
 pub struct Names {
     agent: Name,
     log: Name,
 }
 
-/// The limits of `agent.sock`. A node starts up to some hundred pods at once, and the plugin opens a connection for
-/// each; idle connections are closed after three seconds.
+/// The limits of `agent.sock`. A node starts up to a few hundred pods at once, and the plugin opens a connection for each; idle
+/// connections are closed after three seconds.
 const AGENT: Limits = Limits {
     head: 8 << 10,
     body: 1 << 10,
@@ -62,7 +62,7 @@ impl Sockets {
 }
 
 impl Names {
-    /// Whether another agent serves `agent.sock`. `log.sock` is no evidence, because Istio's agent serves it, too.
+    /// Whether another agent serves `agent.sock`. `log.sock` proves nothing, because Istio's agent serves it, too.
     pub async fn are_taken_over(&self) -> bool {
         self.agent.is_taken_over().await
     }

@@ -1,9 +1,8 @@
 //! The token in the plugin's kubeconfig: requested for the plugin's own service account, and renewed.
 //!
-//! The token is bound to the Node object: it becomes invalid when that object is deleted, and stays valid when the
-//! agent restarts. An API server before 1.31 cannot bind a token to a node. From such a server the agent requests an
-//! unbound token, because a token can be bound only to a pod of the token's own service account, and the agent's pod
-//! has another one.
+//! The token is bound to the Node object: it becomes invalid when that object is deleted, and stays valid when the agent restarts.
+//! An API server before 1.31 cannot bind a token to a node. From such a server the agent requests an unbound token, because a token
+//! can be bound only to a pod of the token's own service account, and the agent's pod has another service account.
 
 use std::time::Duration;
 
@@ -17,16 +16,15 @@ use tokio::time::{Instant, sleep, timeout};
 use super::metrics::Metrics;
 use crate::install::{Issued, Token};
 
-/// The requested lifetime: the plugin's fallback must outlive an outage of the agent that lasts a weekend. The token is bound to
-/// the node and allows nothing but reading pods. The API server grants less if
-/// `--service-account-max-token-expiration` says so.
+/// The requested lifetime: the plugin's fallback to the API server must survive an outage of the agent over a weekend. The token is
+/// bound to the node and allows only reading pods. The API server grants less if `--service-account-max-token-expiration` is lower.
 const LIFETIME: Duration = Duration::from_hours(7 * 24);
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after the first failure; it doubles with each further one.
+/// The pause after the first failure; it doubles with each further failure.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
-/// The longest pause while the former token is valid. That leaves many attempts: renewal starts at half of the
-/// lifetime or before, and the shortest lifetime that API servers grant is 10 minutes.
+/// The longest pause while the former token is valid. It leaves time for many attempts: renewal starts at half of the lifetime or
+/// before, and the shortest lifetime that API servers grant is 10 minutes.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// The longest pause without a valid token, which is shorter because the agent is not ready until it has one.
 const MAX_BACKOFF_WITHOUT_TOKEN: Duration = Duration::from_secs(5);
@@ -54,7 +52,7 @@ struct Refused {
     why: String,
 }
 
-/// The request for a token failed.
+/// Why a request for a token failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     /// The API server refuses the request, or cannot be reached.
@@ -92,8 +90,8 @@ impl Failure {
     }
 }
 
-/// Requests a token, passes it to `issued`, and renews it twice a day, or at half of a shorter lifetime. A token that cannot be renewed stays
-/// in `issued` until it expires. Never returns.
+/// Requests a token, passes it to `issued`, and renews it twice a day, or at half of a shorter lifetime. A token that cannot be
+/// renewed stays in `issued` until it expires. Never returns.
 pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Issued>, metrics: Metrics) {
     let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
     let (mut failures, mut expires) = (0, Instant::now());
@@ -125,8 +123,8 @@ fn renewal(lifetime: Duration) -> Duration {
     (lifetime / 2).min(Duration::from_hours(12))
 }
 
-/// Returns the pause after a failure that follows `failures` others. The pauses double. While the former token is valid for
-/// another `valid`, the longest one is that time, but at least [`MAX_BACKOFF_WITHOUT_TOKEN`] and at most [`MAX_BACKOFF`].
+/// Returns the pause after a failure that follows `failures` others. The pauses double up to `valid`, the remaining lifetime of the
+/// former token, but to at least [`MAX_BACKOFF_WITHOUT_TOKEN`] and at most [`MAX_BACKOFF`].
 fn backoff(failures: u32, valid: Duration) -> Duration {
     let doubled = 2_u32.checked_pow(failures).map_or(MAX_BACKOFF, |factor| MIN_BACKOFF.saturating_mul(factor));
     doubled.min(valid.clamp(MAX_BACKOFF_WITHOUT_TOKEN, MAX_BACKOFF))

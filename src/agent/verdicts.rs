@@ -1,7 +1,7 @@
 //! Stores the plugin's latest verdict about each pod, taken from the plugin's log lines, and the latest of these lines.
 //! The node's status report contains both. Also stores whether the plugin lacks a backend, which makes the agent not ready.
 //!
-//! `sockets` records the lines; `daemon` reads the verdicts. The number of pods and the sizes of texts are limited.
+//! `sockets` records the lines; `daemon` reads the verdicts. The number of pods and the sizes of strings are limited.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ use super::relay::{self, Sample};
 const MAX_PODS: usize = 1024;
 /// The number of log lines that are kept.
 const LINES: usize = 50;
-/// The size limit of a pod's name, with its namespace, and of a UID, in bytes. The verdict about a pod with a longer
-/// name is not recorded; a longer UID counts as missing.
+/// The size limit of a pod's name, with its namespace, and of a UID, in bytes. The verdict about a pod with a longer name is not
+/// recorded; a longer UID is treated as missing.
 const NAME: usize = 320;
 
 /// The outcome of an ADD.
@@ -35,7 +35,7 @@ pub struct Added {
     pub problem: Option<Problem>,
 }
 
-/// A problem of a pod.
+/// A problem of a pod that the plugin reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     /// ADD failed.
@@ -48,7 +48,7 @@ pub enum Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoBackend {
     pub time: Timestamp,
-    /// What is missing: the same text for each pod.
+    /// What is missing. The string does not depend on the pod.
     pub lack: String,
 }
 
@@ -94,7 +94,7 @@ impl Verdicts {
         }
     }
 
-    /// Records what STATUS reports and what ADD shows about the backend: its absence, or that there is one.
+    /// Records whether the plugin has a backend, as its lines about STATUS and ADD report.
     fn record_backend(&self, record: &Record) {
         let text = |key: &str| record.fields.get(key).and_then(Value::as_str);
         let found = match (text("cmd"), text("reason"), text("verdict")) {
@@ -112,7 +112,7 @@ impl Verdicts {
         });
     }
 
-    /// The plugin's latest report about the backend; `None` if it has one, or has not reported yet.
+    /// Returns a receiver of the plugin's latest report about the backend; `None` if the plugin has one, or has not reported yet.
     pub fn no_backend(&self) -> watch::Receiver<Option<NoBackend>> {
         self.no_backend.subscribe()
     }
@@ -134,14 +134,14 @@ impl Verdicts {
         self.pods().get(pod).filter(|added| added.uid.is_empty() || added.uid == uid).cloned()
     }
 
-    /// The backend of the latest redirection.
+    /// Returns the backend of the latest redirection.
     pub fn backend(&self) -> Option<String> {
         let pods = self.pods();
         let latest = pods.values().filter(|added| added.backend.is_some()).max_by_key(|added| added.time)?;
         latest.backend.clone()
     }
 
-    /// The latest lines, the latest one first.
+    /// Returns the latest lines, the latest one first.
     pub fn lines(&self) -> Vec<Line> {
         self.lines.latest_first()
     }

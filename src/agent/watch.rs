@@ -1,4 +1,4 @@
-//! The watch of this node's pods, which fills the plugin's cache and feeds the repair controller.
+//! The watch of this node's pods, which fills the agent's cache and feeds the repair controller.
 //!
 //! The JSON of a pod is decoded directly into the fields that the cache and the repair controller need. After a failed
 //! request the watch is retried, however long the API server is unavailable; it ends only when shutdown is requested.
@@ -46,7 +46,7 @@ fn watch_config(node: &str) -> Config {
     Config::default().fields(&format!("spec.nodeName={node},status.phase!=Succeeded"))
 }
 
-/// The reason for the end of a watch.
+/// Why a watch ended.
 enum Ended {
     NoStreaming,
     RelistRequested,
@@ -147,7 +147,7 @@ impl Backoff for CappedBackoff {
     }
 }
 
-/// Whether the error says that `sendInitialEvents` is invalid: the feature is disabled or unknown.
+/// Whether the error reports that `sendInitialEvents` is invalid: the feature is disabled or unknown.
 fn lacks_streaming_lists(error: &Error) -> bool {
     match error {
         Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 400 | 422),

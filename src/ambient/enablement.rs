@@ -1,4 +1,4 @@
-//! The decision whether ambient mode enrols a pod, with its reason.
+//! Decides whether ambient mode enrols a pod, and why.
 //!
 //! Pure. [`Selectors`] are parsed once, from the agent's `AMBIENT_ENABLEMENT_SELECTOR` or from the plugin's chain
 //! entry.
@@ -72,14 +72,14 @@ pub enum Decision {
     Skip(Skip),
 }
 
-/// The reason for which a pod is enrolled.
+/// Why a pod is enrolled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enrol {
     /// The first selector that matches, counted from 1.
     pub selector: usize,
 }
 
-/// The reason for which a pod is not enrolled.
+/// Why a pod is not enrolled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skip {
     /// The namespace is one of `excludeNamespaces`.
@@ -93,7 +93,7 @@ pub enum Skip {
 }
 
 impl Selectors {
-    /// Parses YAML or JSON; empty text is an empty list.
+    /// Parses YAML or JSON; an empty string is an empty list.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let list: Option<Self> = match text.trim() {
             "" => None,
@@ -150,7 +150,7 @@ pub fn is_ztunnel(namespace: &str, labels: &Labels, system_namespace: &str) -> b
 }
 
 impl Decision {
-    /// The decision as a metric label, from a fixed set.
+    /// Returns the decision as a metric label, from a fixed set.
     pub fn label(self) -> &'static str {
         match self {
             Self::Enrol(_) => "enrolled",

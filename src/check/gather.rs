@@ -33,10 +33,10 @@ const DIRECTORIES: [(&str, Option<&str>, &str); 4] = [
     ("Multus", Some("openshift"), "etc/cni/multus/net.d"),
 ];
 
-/// The size limit of a file in `/proc` or `/sys`, in bytes; the text beyond it is ignored.
+/// The size limit of a file in `/proc` or `/sys`, in bytes; the rest is ignored.
 const MAX_SIZE: u64 = 4 << 10;
 
-/// Reads the node's state, and finds directories that are `auto`.
+/// Reads the node's state; locates directories that are `auto` first.
 pub fn gather(mut settings: InstallSettings) -> NodeFacts {
     let located = Located::at_start(&mut settings);
     let (settings, root) = (&settings, settings.given.root());
@@ -80,8 +80,7 @@ fn other_directories(checked: &Path, root: &Path) -> Vec<OtherDirectory> {
         let path = runtime_config::resolve(root, Path::new(path)).ok()?;
         Some(OtherDirectory { distribution, platform, path })
     });
-    // In a container, the checked directory may be a separate mount below `/host`, so its path differs from that below
-    // `root`.
+    // In a container, the checked directory may be a separate mount below `/host`, so that its path differs from the path below `root`.
     let is_checked =
         |path: &Path| identity(path) == identity(checked) || Path::new("/host").join(relative(path, root)) == checked;
     candidates.filter(|other| holds_networks(&other.path) && !is_checked(&other.path)).collect()
@@ -111,7 +110,7 @@ fn cgroups(root: &Path) -> Option<Cgroups> {
     mount.join("memory").exists().then_some(Cgroups::V1)
 }
 
-/// Reads a short file in `/proc` or `/sys`; returns an empty text if it cannot be read.
+/// Reads a short file in `/proc` or `/sys`; returns an empty string if it cannot be read.
 fn text(path: &Path) -> String {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_SIZE).read_to_end(&mut bytes));

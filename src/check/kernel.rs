@@ -14,7 +14,7 @@ use redirect::{CidrSelector, DnsCapture, InterceptionMode, PortSelector, Redirec
 
 use report::{Finding, page};
 
-/// A feature of the kernel that the rules of some kind of pod need.
+/// A kernel feature that the rules of some pods need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// Owner matches, NAT and `REDIRECT` of IPv4.
@@ -70,7 +70,7 @@ impl Feature {
         }
     }
 
-    /// The pods that need the feature.
+    /// Returns which pods need the feature.
     fn pods(self) -> &'static str {
         match self {
             Self::Redirect => "all pods",
@@ -82,7 +82,7 @@ impl Feature {
         }
     }
 
-    /// The modules that provide the feature.
+    /// Returns the kernel modules that provide the feature.
     fn modules(self) -> &'static str {
         match self {
             Self::Redirect => "nf_tables, nft_compat, nf_nat, xt_owner, xt_REDIRECT and xt_tcpudp",
@@ -115,7 +115,7 @@ impl Feature {
     }
 }
 
-/// Tries each feature; iptables-legacy only where its programs are installed.
+/// Tries each feature; iptables-legacy only if its programs are installed.
 pub fn probe(release: String, native_nftables: bool) -> Kernel {
     let facts = netfilter::probe().map_err(|error| Failure::of(&error, error.is_denied()));
     let has_programs = facts.as_ref().is_ok_and(|facts| facts.legacy_programs);

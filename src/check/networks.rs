@@ -49,7 +49,7 @@ pub(super) fn decide(compared: &Compared) -> Vec<Finding> {
     findings
 }
 
-/// The finding about pods that get several networks.
+/// Returns the finding about pods that get several networks.
 fn several(pods: &str, max: &Named<i64>) -> Option<Finding> {
     let number = match max.value {
         1 => return None,
@@ -81,8 +81,8 @@ fn of_handler(name: &str, handler: &Handler, is_elsewhere: bool) -> Vec<Finding>
     several.chain(elsewhere).collect()
 }
 
-/// The finding about a handler whose pods rules of the node's kernel do not reach. `is_default`: pods without a RuntimeClass are
-/// among them.
+/// Returns the finding about a handler that is a sandboxed runtime: the rules in the node's kernel do not reach its pods.
+/// `is_default`: pods without a RuntimeClass have this handler, too.
 fn sandboxed(name: &str, program: &Named<String>, is_default: bool) -> Finding {
     let (value, place) = (&program.value, program.place());
     let text = |pods: &str| {

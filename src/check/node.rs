@@ -14,7 +14,7 @@ use crate::runtime_config::{self, Compared};
 /// The state of a node, as `gather` read it.
 #[derive(Debug, Clone)]
 pub struct NodeFacts {
-    /// How the directories were given, for the paths in texts.
+    /// How the directories were given, for the paths in findings.
     pub given: Given,
     pub kernel: Kernel,
     /// The container runtimes whose sockets exist.
@@ -22,9 +22,9 @@ pub struct NodeFacts {
     /// The network that pods get.
     pub network: Result<PodNetwork, Obstacle>,
     pub bin_dir: PathBuf,
-    /// The directories that were given, beside those that the runtimes' configurations name.
+    /// The given directories, and those in the runtimes' configurations.
     pub directories: Directories,
-    /// Plugins that `bin_dir` lacks: those of the network, and `istio-cni` if a configuration names it.
+    /// Plugins that are not in `bin_dir`: plugins of the network, and `istio-cni` if a configuration names it.
     pub missing: Vec<String>,
     /// Directories of distributions with network configurations, other than the one that is checked.
     pub other_dirs: Vec<OtherDirectory>,
@@ -32,12 +32,12 @@ pub struct NodeFacts {
     pub cgroups: Option<Cgroups>,
 }
 
-/// The directories that were given, and what the runtimes' configurations say of them.
+/// The given directories, compared with those in the runtimes' configurations.
 #[derive(Debug, Clone)]
 pub struct Directories {
     pub conf: PathBuf,
     pub bin: PathBuf,
-    /// The reason for which directories that are `auto` are not known.
+    /// Why directories that are `auto` are not known.
     pub unknown: Option<Unlocated>,
     pub runtimes: Vec<Result<Compared, runtime_config::Error>>,
 }
@@ -55,7 +55,7 @@ pub struct OtherDirectory {
 pub enum Selinux {
     /// SELinux is absent, disabled or permissive.
     Lenient,
-    /// SELinux is enforcing. `context` is that of this process, or empty if it cannot be read.
+    /// SELinux is enforcing. `context` is this process's context, or empty if it cannot be read.
     Enforcing { context: String },
 }
 
@@ -192,7 +192,7 @@ fn network(facts: &NodeFacts) -> Vec<Finding> {
         ),
     });
     let present = CONFLICTS.iter().filter(|(kind, ..)| others.iter().any(|other| other == kind));
-    // Behind Multus the plugin gets the pod's interfaces as behind any other plugin.
+    // After Multus in a chain, the plugin gets the pod's interfaces as after any other plugin.
     let present = present.filter(|(_, effect, _)| !(*names_the_plugin && *effect == MULTUS));
     findings.extend(present.map(|(kind, effect, remedy)| {
         Finding::warning("other plugins", format!("{kind}: {effect}"), *remedy, page::CONFLICTS)

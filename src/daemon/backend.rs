@@ -1,8 +1,9 @@
-//! Reports to probes whether rules can be programmed: the agent is not ready if a setting or the node lacks a backend.
+//! Reports to probes whether rules can be programmed: the agent is not ready if the node has no backend, or lacks the one that the
+//! settings require.
 //!
-//! STATUS never fails for this reason, because a node with a network that is not ready starts no corrected agent. Two sources
-//! say what is missing: the plugin, which sees the node, and this process. An agent in a pod sees the programs of its image, not
-//! the node's, and usually may not program the kernel; it then relies on the plugin.
+//! The plugin's STATUS never fails for this reason, because a node whose network is not ready cannot start a corrected agent
+//! either. What is missing is reported by the plugin, which sees the node, and by this process. An agent in a pod sees the programs
+//! in its image, not the node's, and usually may not program the kernel; it then relies on the plugin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::agent::{self, NoBackend};
 /// The [`Readiness`](serve::health::Readiness) part that is not ready while no backend is available.
 const BACKEND: &str = "backend";
 
-/// The interval between two looks at the kernel and the programs.
+/// The interval between two checks of the kernel and the programs.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Returns a future that reports to probes, metrics and log whether a backend is available. It never ends.
@@ -43,7 +44,7 @@ pub(super) fn report(
         let mut last = None;
         metrics.backend_available(true);
         loop {
-            // A panic is logged by its hook, and says nothing about the backend.
+            // A panic is logged by the panic hook, and shows nothing about the backend.
             let own = tokio::task::spawn_blocking(move || converge::available(options)).await.ok();
             let found = missing(own.as_ref(), is_in_pod, reported.borrow_and_update().as_ref(), Timestamp::now());
             if found != last {
@@ -60,14 +61,14 @@ pub(super) fn report(
                 metrics.backend_available(found.is_none());
                 last = found;
             }
-            // The sender lives as long as the reporter; at the latest, the next look follows the interval.
+            // The sender lives as long as the reporter; the next check follows the interval at the latest.
             let _ = timeout(INTERVAL, reported.changed()).await;
         }
     }
 }
 
-/// Decides which backend is missing, from this process's own look and the plugin's latest report; `None` if nothing says that
-/// one is missing.
+/// Decides which backend is missing, from this process's own check and the plugin's latest report; `None` if neither reports a
+/// missing backend.
 fn missing(
     own: Option<&Result<Backend, converge::Error>>,
     is_in_pod: bool,

@@ -1,4 +1,4 @@
-//! Queries the API server for the daemon's DaemonSet, within the time that a terminating pod has.
+//! Queries the API server for the daemon's DaemonSet, within the grace period of a terminating pod.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,9 +26,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The subject of a query: the daemon's pod, its node and its DaemonSet.
 #[derive(Debug, Clone)]
 pub(super) struct Query {
-    /// Namespace of pod and DaemonSet; empty: that of the daemon's service account.
+    /// The namespace of pod and DaemonSet; if empty, the namespace of the daemon's service account.
     pub(super) namespace: String,
-    /// The pod's name; empty: unknown.
+    /// The pod's name; empty if it is unknown.
     pub(super) pod: String,
     /// The node's name.
     pub(super) node: String,
@@ -57,8 +57,8 @@ pub(super) async fn warn_of_removal(client: impl Future<Output = Client>, subjec
     }
 }
 
-/// Queries the DaemonSet, and retries refusals and failures. The deletion of all manifests deletes one role after the
-/// other, so only the last response is final.
+/// Queries the DaemonSet, and retries refusals and failures. When all manifests are deleted, one role disappears after the other,
+/// so only the last response is final.
 async fn query_with_retries(client: &Client, query: &Query) -> DaemonSetState {
     let mut state = query_once(client, query).await;
     for _ in 1..ATTEMPTS {
@@ -91,14 +91,14 @@ async fn query_once(client: &Client, query: &Query) -> DaemonSetState {
     let node = timeout(REQUEST_TIMEOUT, Api::<Node>::all(client.clone()).get(node)).await;
     let selects_node = match (&pod, &node) {
         (Some(pod), Ok(Ok(node))) => selects(pod, node),
-        // A node that cannot be read counts as selected, so that the plugin is not removed.
+        // A node that cannot be read is treated as selected, so that the plugin is not removed.
         _ => true,
     };
     DaemonSetState::Found { deleting, selects_node, unmounted }
 }
 
-/// Returns the node's directories for plugin and configuration that this pod mounts and pods of the template do not;
-/// none if this pod cannot be read.
+/// Returns the node's directories for plugin and configuration that this pod mounts and the template's pods do not; none if this
+/// pod cannot be read.
 async fn unmounted_by(client: &Client, Query { namespace, pod, .. }: &Query, template: &PodSpec) -> Vec<PathBuf> {
     if pod.is_empty() {
         return Vec::new();
@@ -111,7 +111,7 @@ async fn unmounted_by(client: &Client, Query { namespace, pod, .. }: &Query, tem
 }
 
 fn unmounted(own: &PodSpec, template: &PodSpec) -> Vec<PathBuf> {
-    // The next agent has all directories of the node.
+    // The next agent mounts all directories of the node.
     if host_path(template, contract::ROOT_VOLUME).is_some() {
         return Vec::new();
     }
@@ -120,14 +120,14 @@ fn unmounted(own: &PodSpec, template: &PodSpec) -> Vec<PathBuf> {
     each.into_iter().filter(|(own, template)| own != template).filter_map(|(own, _)| own).collect()
 }
 
-/// The path of a `hostPath` volume. Paths are compared by their components.
+/// Returns the path of a `hostPath` volume. Paths are compared by their components.
 fn host_path(pod: &PodSpec, volume: &str) -> Option<PathBuf> {
     let volume = pod.volumes.iter().flatten().find(|found| found.name == volume)?;
     volume.host_path.as_ref().map(|found| PathBuf::from(&found.path))
 }
 
-/// Distinguishes a missing right for the DaemonSet from the loss of all rights, by a request for the daemon's own pod.
-/// Without the pod's name, all rights count as lost.
+/// Distinguishes a missing right to read the DaemonSet from the loss of all rights, by a request for the daemon's own pod. If the
+/// pod's name is unknown, all rights are treated as lost.
 async fn classify_refusal(client: &Client, query: &Query, code: u16) -> DaemonSetState {
     let pod = PodName { namespace: query.namespace.clone(), name: query.pod.clone() };
     if pod.name.is_empty() {

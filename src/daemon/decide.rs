@@ -28,8 +28,7 @@ pub(super) enum DaemonSetState {
         deleting: bool,
         /// Whether its node selector and affinity select this node.
         selects_node: bool,
-        /// Directories of the node that the daemon's pod mounts for plugin or configuration, and pods of the DaemonSet's template
-        /// do not.
+        /// Directories on the node that the daemon's pod mounts for plugin or configuration, and the DaemonSet's pod template does not.
         unmounted: Vec<PathBuf>,
     },
     NotFound,
@@ -42,7 +41,7 @@ pub(super) enum DaemonSetState {
     Unknown(String),
 }
 
-/// The action on the plugin.
+/// What the daemon does with the plugin's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// Plugin, chain entry and kubeconfig stay.
@@ -53,7 +52,7 @@ pub(super) enum Action {
     RemoveAll(RemoveReason),
 }
 
-/// The reason for keeping the plugin.
+/// Why the plugin is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeepReason {
     /// Another agent serves the node with the same directories.
@@ -71,7 +70,7 @@ pub(super) enum KeepReason {
     Unknown(String),
 }
 
-/// The reason for removing the plugin.
+/// Why the plugin is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemoveReason {
     /// The DaemonSet does not exist.
@@ -84,9 +83,9 @@ pub(super) enum RemoveReason {
     AccessWithdrawn(u16),
 }
 
-/// Decides which files of the plugin stay. Files in a directory that the successor does not use are removed only if the
-/// successor has installed the plugin in its own directories, in the chain of the same network. Before that, a removal
-/// would let pods start without redirection, whereas leftover files can be removed later.
+/// Decides which files of the plugin stay. Files in directories that the successor does not use are removed only if the successor
+/// has installed the plugin in its own directories, and, if the configuration directories differ, in the chain of the same network.
+/// Otherwise a removal could let pods start without redirection, whereas leftover files can be removed later.
 pub(super) fn decide(successor: Successor, daemon_set: &DaemonSetState) -> Action {
     match successor {
         Successor::Installed(moved) if moved.former.is_empty() => Action::Keep(KeepReason::Superseded),
@@ -112,7 +111,7 @@ fn decide_alone(daemon_set: &DaemonSetState) -> Action {
 }
 
 impl Action {
-    /// The node's directories in which files stay although no agent will manage them.
+    /// Returns the node's directories in which files stay although no agent will manage them.
     pub(super) fn orphaned<'a>(&self, daemon_set: &'a DaemonSetState) -> &'a [PathBuf] {
         match (self, daemon_set) {
             (Self::Keep(KeepReason::Superseded), _) => &[],

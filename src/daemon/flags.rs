@@ -65,7 +65,7 @@ pub(super) struct DaemonFlags {
     ctrlz_address: Option<String>,
 }
 
-/// Parses the monitoring port: Istio's default if the text is empty, and 0 (no port) if the number is negative.
+/// Parses the monitoring port: Istio's default if the string is empty, and 0 (no port) if the number is negative.
 fn monitoring_port(text: &str) -> Result<u16, ParseIntError> {
     if text.is_empty() {
         return Ok(15014);

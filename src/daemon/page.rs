@@ -1,4 +1,4 @@
-//! Renders a node's report as HTML. Pure; every text is escaped, because names, values and messages come from pods.
+//! Renders a node's report as HTML. Pure; every string is escaped, because names, values and messages come from pods.
 
 mod words;
 
@@ -15,7 +15,7 @@ const LINES: usize = 30;
 /// The size limit of a parameter's value on a page, in bytes.
 const MAX_VALUE: usize = 80;
 
-/// The response with the page of a report.
+/// Returns the response with the page of a report.
 pub(super) fn respond(report: &Report) -> Response {
     page::page(&format!("Node {}", report.node), &body(report))
 }

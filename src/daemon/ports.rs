@@ -1,4 +1,4 @@
-//! The TCP ports of health, metrics and the status page. Binding is retried while a port is in use, and readiness reports it.
+//! Serves health, metrics and the status page on TCP ports. Binding is retried while a port is in use, and readiness reports the failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) async fn monitoring(
     http::serve(listener, Limits::default(), handler, shutdown).await;
 }
 
-/// The response to a request for the status page or its document; `None` for another request.
+/// Returns the response to a request for the status page or its document; `None` for another request.
 fn status(request: &Request, reporter: &Reporter) -> Option<Response> {
     let form = requested(request)?;
     let report = reporter.report();

@@ -123,7 +123,7 @@ fn pod(name: String, facts: &PodFacts, added: Option<Added>, now: Timestamp) -> 
     Pod { name, verdict, reason: sample.reason, parameters, added, seconds, backend, problem }
 }
 
-/// The annotations and variables of a pod that determine its rules, with shortened values.
+/// Returns the annotations and variables of a pod that determine its rules, with truncated values.
 fn parameters(facts: &PodFacts) -> BTreeMap<String, String> {
     let environment = facts.proxy.iter().flat_map(|proxy| &proxy.env);
     let annotations = facts.annotations.iter().filter(|(key, _)| *key != annotation::STATUS);

@@ -1,8 +1,8 @@
 //! Runs the daemon's tasks from start to shutdown.
 //!
 //! An agent is active while it owns the node's sockets: from its takeover until another agent takes them over, and again if that
-//! one ends. Only an active agent changes the node. The tasks that serve the plugin and the kubelet run all the time and end last,
-//! so that lookups of starting pods are served until the plugin is removed.
+//! agent ends. Only an active agent changes the node. The tasks that serve the plugin and the kubelet run all the time and end
+//! last, so that lookups of starting pods are served until the plugin is removed.
 
 mod tasks;
 
@@ -46,17 +46,17 @@ const DAEMON: &str = "daemon";
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval between two attempts to bind the sockets.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The time limit for the end of tasks that change the node. The daemon then continues without waiting for them,
-/// because a task that hangs in a file system never ends.
+/// The time limit for tasks that change the node to end. The daemon then continues without waiting for them, because a task that
+/// hangs in a file system never ends.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The remedy for files in directories that no agent mounts any more.
 const REMEDY: &str = "`install-cni uninstall` in a pod that mounts it removes them";
 
-/// A future that returns the client of the API server once it could be created; all tasks share it.
+/// A future that all tasks share; it returns the client for the API server once that can be created.
 type SharedClient = Shared<BoxFuture<'static, Client>>;
 
-/// Serves the node until SIGTERM, and then keeps or removes the plugin as `decide` says.
+/// Serves the node until SIGTERM, and then keeps or removes the plugin as decided by `decide`.
 pub async fn run(settings: AgentSettings, log: Log) -> Result<(), Error> {
     let shutdown = signals::listen().map_err(Error::Signals)?;
     let mut registry = Registry::default();
@@ -230,7 +230,7 @@ impl Daemon {
         false
     }
 
-    /// Returns once this agent can serve the node: the cache has synced, the ports are bound, and an installation has no obstacle.
+    /// Returns once this agent can serve the node: the cache has synced, the ports are bound, and nothing prevents an installation.
     async fn until_prepared(&self) {
         loop {
             let (settings, sources, liveness) =
@@ -295,8 +295,8 @@ impl Daemon {
         AgentSockets::new(&self.settings.install.run_dir, sources, self.readiness.clone(), self.supervisor.clone())
     }
 
-    /// Queries the DaemonSet and the agent that has taken over, and decides on the plugin. A removal is decided only if no agent that
-    /// stands by, as one of another DaemonSet, takes the sockets over.
+    /// Queries the DaemonSet and the agent that has taken over, and decides what happens to the plugin. All its files are removed
+    /// only if no agent that stands by, for example one from another DaemonSet, takes the sockets over.
     async fn decide(&self, sockets: &AgentSockets, was_active: bool) -> (Action, DaemonSetState) {
         let daemon_set = daemon_set::query(self.client.clone(), self.query()).await;
         // An agent that does not know its directories has installed nothing either.
@@ -314,7 +314,7 @@ impl Daemon {
         (action, daemon_set)
     }
 
-    /// The query for the DaemonSet.
+    /// Returns the query for the DaemonSet.
     fn query(&self) -> Query {
         Query {
             namespace: self.settings.namespace().to_owned(),

@@ -1,4 +1,4 @@
-//! The tasks by which an agent knows and reports pods in sandboxes that rules of the node's kernel do not reach.
+//! The tasks with which an agent detects and reports pods in sandboxed runtimes, whose kernels the node's rules do not reach.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,20 @@ use crate::agent::Handlers;
 use crate::agent::events::{self, Notice};
 use crate::agent::handlers;
 
-/// What the servers of the plugin's sockets need.
+/// The parts that the servers of the plugin's sockets use.
 #[derive(Clone)]
 pub(super) struct Sandboxes {
     pub(super) handlers: Handlers,
     pub(super) notices: Sender<Notice>,
 }
 
-/// The other ends of [`Sandboxes`].
+/// The parts that the tasks use.
 pub(super) struct Tasks {
     classes: Writer<RuntimeClass>,
     notices: Receiver<Notice>,
 }
 
-/// `root`: the directory at which the node's root is mounted, if it is.
+/// Creates both parts. `root`: the directory at which the node's root is mounted, if it is.
 pub(super) fn new(root: Option<PathBuf>) -> (Sandboxes, Tasks) {
     let (handlers, classes) = Handlers::new(root);
     let (sender, notices) = events::channel();

@@ -44,7 +44,7 @@ impl AgentSettings {
         }
         let names = [own.node_name, own.kubernetes_node_name, repair.repair_node_name.clone()];
         let node = names.into_iter().find(|name| !name.is_empty()).ok_or(Error::NoNode)?;
-        // A daemon repairs only pods of its node, because it watches only those.
+        // A daemon repairs only pods on its node, because it watches only those.
         if !repair.repair_node_name.is_empty() && repair.repair_node_name != node {
             let other = &repair.repair_node_name;
             warnings.push(format!(
@@ -75,7 +75,7 @@ impl AgentSettings {
         Ok((settings, warnings))
     }
 
-    /// The namespace of the daemon's own pod, and of its DaemonSet.
+    /// Returns the namespace of the daemon's own pod, and of its DaemonSet.
     pub(super) fn namespace(&self) -> &str {
         &self.install.entry.pod_namespace
     }

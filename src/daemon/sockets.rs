@@ -16,7 +16,7 @@ use crate::agent::{self, Abandoned, Names, Sockets, Sources};
 /// The interval between two checks whether the paths still lead to this agent's sockets, if inotify reports no change.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time within which an agent that stands by takes over sockets that this agent offers. The offer reaches it at once; the rest is
+/// The time within which an agent that stands by takes over sockets that this agent offers. The offer arrives at once; the rest is
 /// for a loaded node.
 const HANDOVER: Duration = Duration::from_secs(3);
 /// The interval between two checks whether another agent has taken over.
@@ -28,7 +28,7 @@ const PART: &str = "sockets";
 /// The sockets on which the agent serves the plugin.
 pub(super) struct AgentSockets {
     run_dir: PathBuf,
-    /// The names of the sockets that this agent has bound last; `None` before its first takeover.
+    /// The names of the sockets that this agent bound last; `None` before its first takeover.
     names: Option<Names>,
     changes: Watch,
     sources: Sources,
@@ -106,7 +106,7 @@ impl AgentSockets {
         }
     }
 
-    /// Returns once no other agent serves the plugin, or the one that does offers its sockets.
+    /// Returns once no other agent serves the plugin, or the agent that serves it offers its sockets.
     pub(super) async fn until_abandoned(&self) -> Abandoned {
         agent::until_abandoned(&self.socket()).await
     }
@@ -115,7 +115,7 @@ impl AgentSockets {
         self.run_dir.join(contract::AGENT_SOCKET)
     }
 
-    /// Offers the sockets, and returns whether another agent that stands by takes them over within [`HANDOVER`]. They are served
+    /// Offers the sockets, and returns whether an agent that stands by takes them over within [`HANDOVER`]. This agent serves them
     /// until then. Returns false at once if no agent stands by.
     pub(super) async fn hand_over(&self) -> bool {
         let handover = &self.sources.handover;
@@ -129,12 +129,12 @@ impl AgentSockets {
             }
         };
         let is_taken_over = timeout(HANDOVER, taken_over).await.is_ok();
-        // An agent that started during the removal would install what this one removes.
+        // An agent that accepted the offer during the removal would install what this agent removes.
         handover.withdraw();
         is_taken_over || self.is_taken_over().await
     }
 
-    /// Waits for the last responses and removes the sockets' names.
+    /// Waits for the last responses and removes the socket files.
     pub(super) async fn shut_down(self) {
         drop(self.shutdown);
         self.tasks.join_all().await;

@@ -14,20 +14,20 @@ use crate::install::{Directories, InstallSettings, Relocation, directories_of};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time within which an agent that has just taken over completes its installation.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// The interval between two queries for it.
+/// The interval between two queries for the directories of that installation.
 const INSTALL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the successor if that is known without a query for its directories.
 pub(super) fn without_query(is_taken_over: bool, has_installed: bool) -> Option<Successor> {
     match (is_taken_over, has_installed) {
         (false, _) => Some(Successor::None),
-        // An agent that has installed no files, as one that was never active, has none to remove.
+        // An agent that has installed no files, for example because it was never active, has none to remove.
         (true, false) => Some(Successor::Installed(Relocation::default())),
         (true, true) => None,
     }
 }
 
-/// Returns the successor that responded with its directories, or the reason for which it did not.
+/// Returns the successor as its response describes it: installed in its directories, or unknown with the reason.
 pub(super) fn from_response(own: Directories, response: Result<Directories, String>) -> Successor {
     response.map_or_else(Successor::Unknown, |successors| Successor::Installed(own.relocation_to(successors)))
 }

@@ -18,13 +18,13 @@ const MIN_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The pauses between attempts. They grow, so that the agents of many nodes do not overload a control plane that
-/// refuses their requests.
+/// Returns the pauses between attempts. They grow, so that the agents of many nodes do not overload a control plane that refuses
+/// their requests.
 fn backoff() -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(MIN_BACKOFF), |pause| Some((*pause * 2).min(MAX_BACKOFF)))
 }
 
-/// The patch that removes the taint; `None` if the node has no taint of this key.
+/// Returns the patch that removes the taint; `None` if the node has no taint with this key.
 fn patch(node: &Node, key: &str) -> Option<Value> {
     let found = node.spec.as_ref()?.taints.as_ref()?;
     let others: Vec<&Taint> = found.iter().filter(|taint| taint.key != key).collect();

@@ -11,12 +11,12 @@ use crate::install::{self, Located, Obstacle, RuntimeCache, Scope, Sources};
 /// The time limit of the connection attempt to a running agent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A period in which pods may still be starting with the chain that the runtime read before the removal. A removal waits for four of
-/// them. The agent's other work at its end takes 18 seconds at most, and its grace period is 30 seconds.
+/// The period in which pods may still be starting with the chain that the runtime read before the removal. A removal waits for four
+/// such periods. The agent's other work at shutdown takes 18 seconds at most, and its grace period is 30 seconds.
 const IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// Removes the installation. Blocks. Errors are logged and do not stop the removal. Nothing is removed if the directories are to be
-/// found and are not known.
+/// Removes the installation. Blocks. Errors are logged and do not stop the removal. Nothing is removed if the directories are
+/// `auto` and cannot be located.
 pub fn uninstall(mut settings: install::InstallSettings) -> Result<(), Error> {
     let socket = settings.run_dir.join(contract::AGENT_SOCKET);
     if lookup::agent::listens(&socket, CONNECT_TIMEOUT).is_ok() {
@@ -36,9 +36,9 @@ pub fn uninstall(mut settings: install::InstallSettings) -> Result<(), Error> {
     removed
 }
 
-/// Removes the installation of an agent that ends. A replaced directory is an error, and nothing is removed: the runtime may read a
-/// chain in the new directory that needs the plugin. Likewise if the directories are not known. In a replaced cache nothing can be edited,
-/// so that the plugin stays as a stub.
+/// Removes the installation of an agent that shuts down. A replaced directory is an error, and nothing is removed: the runtime may
+/// read a chain in the new directory that needs the plugin. The same holds if the directories are not known. If the cache was
+/// replaced, it cannot be edited, so that the plugin stays as a stub.
 pub(super) async fn remove(
     settings: Arc<install::InstallSettings>,
     sources: Sources,

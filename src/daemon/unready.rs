@@ -1,6 +1,6 @@
-//! Says why the agent is not ready: in its log if the reason changes and every minute, and in one Event on its own pod.
+//! Reports why the agent is not ready: in its log when the reason changes and every minute, and in one Event about its own pod.
 //!
-//! `/readyz` has the same reasons, but the kubelet reports only its status, and the image has no shell.
+//! `/readyz` has the same reasons, but the kubelet reports only the HTTP status, and the image has no shell.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use tokio::time::timeout;
 
 use crate::agent::{Cache, Store};
 
-/// The time that the agent has to become ready before it says why it is not.
+/// The time that the agent has to become ready before it reports why it is not.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The time after which an unchanged reason is logged again.
 const REPEAT: Duration = Duration::from_secs(60);
 /// The reason of the Event.
 const REASON: &str = "AgentNotReady";
 
-/// The agent's own pod, on which the Event is.
+/// The agent's own pod, which the Event is about.
 pub(super) struct Own {
-    /// Empty names: the pod is not known, and no Event is written.
+    /// If its names are empty, the pod is not known, and no Event is written.
     pub(super) pod: PodName,
     pub(super) node: String,
-    /// Has the pod's UID, which `kubectl describe` selects Events by.
+    /// Has the pod's UID, by which `kubectl describe` selects Events.
     pub(super) cache: Cache,
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn report(readiness: Readiness, own: Own, client: impl Future<O
     }
 }
 
-/// Puts the lines of a report into one.
+/// Joins the lines of a report.
 fn reasons(report: &str) -> String {
     report.trim_end().replace('\n', "; ")
 }

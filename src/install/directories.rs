@@ -22,8 +22,8 @@ pub struct Directories {
     place: Place,
 }
 
-/// The directories by the paths under which their agent mounts them, or by the node's paths if it has found them, and the network in
-/// them.
+/// The directories as paths under which their agent mounts them, or as the node's paths if the agent located them itself, and the
+/// network in them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Place {
     /// The CNI configuration directory.
@@ -53,14 +53,14 @@ struct Id {
 }
 
 impl Directories {
-    /// The directories that `settings` name, with the name of the network in them; an error if one is missing.
+    /// Returns the directories in `settings`, with the name of the network in them; fails if a directory is missing.
     pub(super) fn of(settings: &InstallSettings, network: Option<String>) -> io::Result<Self> {
         let InstallSettings { net_dir, bin_dir, given, .. } = settings;
         let place = Place { conf: given.path_on_node(net_dir), bin: given.path_on_node(bin_dir), network };
         Ok(Self { conf: Id::of(net_dir)?, bin: Id::of(bin_dir)?, place })
     }
 
-    /// The directories by the paths under which their agent mounts them.
+    /// Returns the directories as paths, and the network in them.
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
@@ -75,14 +75,14 @@ impl Directories {
         self.bin == other.bin
     }
 
-    /// Directories with these inodes.
+    /// Returns directories with these inodes.
     #[cfg(test)]
     pub(crate) fn numbered(conf: u64, bin: u64, place: Place) -> Self {
         let id = |inode| Id { device: 1, inode };
         Self { conf: id(conf), bin: id(bin), place }
     }
 
-    /// The change from these directories to those of `successor`.
+    /// Returns the change from these directories to the successor's.
     pub fn relocation_to(self, successor: Self) -> Relocation {
         let former = Scope { conf: self.conf != successor.conf, bin: self.bin != successor.bin, run: false };
         Relocation { former, from: self.place, to: successor.place }

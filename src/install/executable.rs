@@ -1,5 +1,5 @@
-//! Decides whether the node's file of a program's name can be executed. `snapshot` asks for it if the file differs from the image's
-//! program: an older version of the plugin works, whereas no pod starts with a directory, or with a part of a file.
+//! Decides whether a program on the node can be executed. `snapshot` calls it if the file differs from the image's program: an
+//! older version of the plugin works, whereas no pod starts if the file is a directory or is truncated.
 #![expect(clippy::disallowed_methods, reason = "reads the node's files")]
 
 use std::fs::{self, File};
@@ -12,8 +12,8 @@ const HEADER: usize = 64;
 /// The first bytes of an ELF file.
 const MAGIC: &[u8] = b"\x7fELF";
 
-/// Whether `installed` may be a version of the program `source`: a regular file of the same format that can be executed and has its
-/// end.
+/// Whether `installed` may be a version of the program `source`: a regular file of the same format that can be executed and is not
+/// truncated.
 pub(super) fn may_run(installed: &Path, source: &Path) -> io::Result<bool> {
     let metadata = fs::metadata(installed)?;
     if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
@@ -23,23 +23,23 @@ pub(super) fn may_run(installed: &Path, source: &Path) -> io::Result<bool> {
     Ok(format(&on_node) == format(&in_image) && is_whole(&on_node, metadata.len()))
 }
 
-/// The first bytes of a file, at most [`HEADER`].
+/// Returns the first bytes of a file, at most [`HEADER`].
 fn header(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(HEADER as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The parts of a header that versions of a program share: the first four bytes; of an ELF file also its class, byte order and
-/// machine.
+/// Returns the parts of a header that versions of a program share: the first four bytes; of an ELF file also its class, byte order
+/// and machine.
 fn format(header: &[u8]) -> [Option<&[u8]>; 3] {
     let is_elf = header.starts_with(MAGIC);
     let of_elf = |range| header.get(range).filter(|_| is_elf);
     [header.get(..4), of_elf(4..6), of_elf(18..20)]
 }
 
-/// Whether a file of this size has its end. Linkers write the table of sections last, so it lies beyond the end of a truncated ELF
-/// file of 64 bits. Nothing is known of other files.
+/// Whether a file of this size is complete. Linkers write the section header table last, so that it lies beyond the end of a
+/// truncated 64-bit ELF file. Other files are taken to be complete.
 fn is_whole(header: &[u8], size: u64) -> bool {
     const ELF64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
     if !header.starts_with(ELF64_LITTLE_ENDIAN) {

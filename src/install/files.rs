@@ -1,8 +1,8 @@
 //! Applies the file operations of a plan. No other source file of `install` changes the node.
 //!
-//! A new version is written to a temporary beside the file and synced, renamed over the file, and the directory synced: each
-//! name always has either the old or the new content, never a part of it, even after a power cut. A file of another program
-//! changes names with the temporary instead, so that a version which its owner has written meanwhile can be put back.
+//! A new version is written to a temporary file in the same directory and synced, renamed over the file, and the directory synced:
+//! each name always has either the old or the new content, never a part of it, even after a power cut. A file of another program is
+//! exchanged with the temporary file instead, so that a version that its owner wrote meanwhile can be restored.
 #![expect(clippy::disallowed_methods, reason = "makes every change of the node's files")]
 
 use std::fs::{self, File, Permissions};
@@ -19,7 +19,7 @@ use super::scope::Scope;
 use super::settings::InstallSettings;
 use super::temporary;
 
-/// A change failed.
+/// A file operation failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {}: {cause}{}", path.display(), hint(cause))]
 pub struct Error {
@@ -60,7 +60,7 @@ impl Default for Files<'static> {
 }
 
 impl<'a> Files<'a> {
-    /// Calls `before` with the step's name before each step that changes or syncs a file. Tests interrupt operations by it.
+    /// Calls `before` with the step's name before each step that changes or syncs a file. Tests interrupt operations with it.
     pub fn with_hook(before: &'a (dyn Fn(&'static str) + Sync)) -> Self {
         Self { before }
     }
@@ -94,7 +94,7 @@ impl<'a> Files<'a> {
         done.map_err(|cause| Error { verb: operation.verb(), path: operation.path().to_owned(), cause })
     }
 
-    /// Writes and syncs a temporary beside a file.
+    /// Writes and syncs a temporary file in the directory of `path`.
     fn write(
         &self,
         path: &Path,
@@ -123,13 +123,13 @@ impl<'a> Files<'a> {
         self.sync(directory_of(path)?)
     }
 
-    /// Puts a temporary in the place of a file if that has the content which the plan read. The comparison before the exchange
-    /// (`RENAME_EXCHANGE`) keeps runtimes from seeing content that is not to stay; the one after it cannot be overtaken.
+    /// Replaces `path` with a temporary file if `path` still has the content that the plan read. The comparison before the exchange
+    /// (`RENAME_EXCHANGE`) keeps runtimes from reading content that would be reverted; the comparison after it misses no change.
     fn exchange(&self, temporary: NamedTempFile, path: &Path, expected: &[u8]) -> io::Result<()> {
         check_unchanged(path, expected)?;
         (self.before)("rename");
         match renameat_with(CWD, temporary.path(), CWD, path, RenameFlags::EXCHANGE) {
-            // File systems on a network have no exchange.
+            // Network file systems do not support the exchange.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => return self.rename(temporary, path),
             Err(rustix::io::Errno::NOENT) => return Err(removed(path)),
             done => done?,
@@ -146,8 +146,8 @@ impl<'a> Files<'a> {
         self.sync(directory_of(path)?)
     }
 
-    /// Puts a file that stood in the place of the expected one back. If the exchange finds another file than the one before has
-    /// put there, the owner has written a newer version in between, and the next exchange puts that one back.
+    /// Restores the file that was found in the place of the expected one. If an exchange finds a file other than the one that the
+    /// previous exchange placed, the owner wrote a newer version in between, and the next exchange restores that version.
     fn put_back(&self, temporary: &NamedTempFile, path: &Path) -> io::Result<()> {
         let mut placed = temporary.as_file().metadata()?.ino();
         loop {
@@ -165,7 +165,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Removes a file, unless it is missing or a temporary whose writer is running.
+    /// Removes a file, unless it is missing, or is a temporary file whose writer is running.
     fn remove(&self, path: &Path) -> io::Result<()> {
         let lock = path.file_name().is_some_and(|name| temporary::is_temporary(name) && path.is_file());
         let lock = lock.then(|| File::open(path).ok()).flatten();
@@ -180,7 +180,7 @@ impl<'a> Files<'a> {
         self.sync(directory_of(path)?)
     }
 
-    /// Removes a file if its content is the one that the plan read. The file is renamed before the final comparison, so that no
+    /// Removes a file if it still has the content that the plan read. The file is renamed before the final comparison, so that no
     /// other program can replace it in between. If the content differs, the file is renamed back, unless another program has
     /// created a newer one meanwhile.
     fn remove_unchanged(&self, path: &Path, content: &[u8]) -> io::Result<()> {
@@ -246,7 +246,7 @@ fn restore(aside: TempPath, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Keeps another program's file under the temporary's name, and returns an error that names it.
+/// Keeps another program's file under its temporary name, and returns an error with that path.
 fn kept(aside: TempPath, error: &io::Error) -> io::Error {
     match aside.keep() {
         Ok(path) => io::Error::new(error.kind(), format!("it is now {}: {error}", path.display())),
@@ -258,8 +258,8 @@ fn directory_of(path: &Path) -> io::Result<&Path> {
     path.parent().ok_or_else(|| io::ErrorKind::InvalidFilename.into())
 }
 
-/// Fails if a file is missing or its content is not the one that the plan read: a concurrent change of its owner is not
-/// overwritten, and a file that the owner removed or renamed is not created again.
+/// Fails if a file is missing or no longer has the content that the plan read: a concurrent change by its owner is not overwritten,
+/// and a file that the owner removed or renamed is not created again.
 fn check_unchanged(path: &Path, content: &[u8]) -> io::Result<()> {
     match has_content(path, content) {
         Ok(true) => Ok(()),

@@ -1,6 +1,6 @@
 //! The installer's flags and environment variables, with Istio's names, parsed into [`InstallSettings`].
 //!
-//! `daemon` flattens them into the command line. A flag takes precedence over its variable. An empty variable counts as unset,
+//! `daemon` flattens them into the command line. A flag takes precedence over its variable. An empty variable is treated as unset,
 //! because an empty key of a ConfigMap does not mean `false`.
 
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::settings::{
 };
 use crate::runtime_config;
 
-/// The value of a directory that the container runtime's configuration names.
+/// The flag's value for a directory that the container runtime's configuration determines.
 const AUTO: &str = "auto";
 /// The default name of the standalone configuration.
 const STANDALONE: &str = "YYY-istio-cni.conf";
@@ -155,14 +155,14 @@ impl Documented for Error {
 }
 
 impl InstallFlags {
-    /// The settings, and warnings about flags without effect. `plugin_log_level` is the level of the scope `cni-plugin` in the
-    /// daemon's log flags.
+    /// Returns the settings, and warnings about flags without effect. `plugin_log_level` is the level of the scope `cni-plugin` in
+    /// the daemon's log flags.
     pub fn settings(self, plugin_log_level: &str) -> Result<(InstallSettings, Vec<String>), Error> {
         let (warnings, server) = (self.ignored.warnings(), self.server()?);
         Ok((self.with_server(server, plugin_log_level), warnings))
     }
 
-    /// The settings of a removal, which needs no API server and is possible outside of a pod.
+    /// Returns the settings of a removal, which needs no API server and is possible outside of a pod.
     pub fn removal(self) -> InstallSettings {
         self.with_server(Server::unspecified(), "")
     }
@@ -175,7 +175,7 @@ impl InstallFlags {
             skip_verify: self.skip_tls_verify,
             mode: self.kubeconfig_mode,
         };
-        // A directory that is to be found has its default path until then.
+        // A directory that is `auto` has its default path until it is located.
         let below_root = |path: &str| given.root().join(path.trim_start_matches('/'));
         let net_dir = if given.conf.is_auto { below_root(runtime_config::CONF_DIR) } else { self.mounted_cni_net_dir };
         let bin_dir = if given.bin.is_auto { below_root(runtime_config::BIN_DIR) } else { self.mounted_cni_bin_dir };
@@ -273,7 +273,7 @@ fn false_by_default(text: &str) -> Result<bool, String> {
     boolean(text, false)
 }
 
-/// Parses a boolean in the spellings of Go's `strconv.ParseBool`; an empty text is `default`.
+/// Parses a boolean in the spellings of Go's `strconv.ParseBool`; an empty string is `default`.
 fn boolean(text: &str, default: bool) -> Result<bool, String> {
     match text {
         "" => Ok(default),
@@ -283,7 +283,7 @@ fn boolean(text: &str, default: bool) -> Result<bool, String> {
     }
 }
 
-/// Accepts a file name, and no path that leads out of the configuration directory.
+/// Accepts a file name, and refuses a path, which could lead out of the configuration directory.
 fn file_name(text: &str) -> Result<String, String> {
     if text.contains('/') || text == ".." || text == "." {
         return Err(format!("{text:?} is not the name of a file in the CNI configuration directory"));

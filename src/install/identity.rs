@@ -10,7 +10,7 @@ use super::read::Unread;
 pub struct Token(String);
 
 impl Token {
-    /// Trims white space; `None` if the text is empty or contains white space or control characters.
+    /// Trims white space; `None` if the rest is empty or contains white space or control characters.
     pub fn new(text: impl AsRef<str>) -> Option<Self> {
         let text = text.as_ref().trim();
         let is_invalid = text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace());
@@ -44,7 +44,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// Replaces the token of the daemon's `own` account by that of this identity.
+    /// Replaces the token of the daemon's `own` account by this identity's token.
     pub(super) fn account(&self, own: Result<Account, NoAccount>) -> Result<Account, NoAccount> {
         let Self::Plugin(issued) = self else { return own };
         match &*issued.borrow() {

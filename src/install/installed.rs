@@ -1,9 +1,9 @@
 //! The record of the directories in which agents have installed the plugin on this node. Pure.
 //!
-//! The record is in the run directory, which all agents of a node share even if their other directories differ, like
-//! the plugin's kubeconfig. An agent does not mount the directories of former agents, so this record is its only source
-//! about the chains there. `plan` adds an agent's directories to the record before it edits a chain there, and removes
-//! them when it removes the installation. If the record cannot be read, an installation continues with a warning.
+//! The record is in the run directory, which all agents of a node share even if their other directories differ, like the plugin's
+//! kubeconfig. An agent does not mount the directories of former agents, so only this record informs it about the chains there.
+//! `plan` adds an agent's directories to the record before it edits a chain there, and removes them when it removes the
+//! installation. If the record cannot be read, an installation continues with a warning.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ impl Installed {
         serde_json::from_slice(content).map_err(illegible)
     }
 
-    /// The content of the record's file.
+    /// Returns the content of the record's file.
     pub(super) fn text(&self) -> Vec<u8> {
         // Paths that are not UTF-8 cannot be serialized; Istio's are ASCII.
         let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Installed {
         text
     }
 
-    /// The operation that writes the record, or removes it if it is empty.
+    /// Returns the operation that writes the record, or removes it if it is empty.
     pub(super) fn write(&self, run_dir: &Path) -> Operation {
         let path = run_dir.join(FILE);
         match self.is_empty() {
@@ -70,7 +70,7 @@ impl Installed {
         self.0.is_empty()
     }
 
-    /// The directories that were recorded first.
+    /// Returns the directories that were recorded first.
     pub(super) fn first(&self) -> Option<&Directories> {
         self.0.first()
     }
@@ -87,12 +87,12 @@ impl Installed {
         Self(all)
     }
 
-    /// The record without the configuration directory of `own`.
+    /// Returns the record without the configuration directory of `own`.
     pub(super) fn except(&self, own: &Directories) -> Self {
         Self(self.0.iter().filter(|other| !other.has_conf_of(own)).cloned().collect())
     }
 
-    /// Returns a recorded installation whose plugin directory is that of `own`.
+    /// Returns a recorded installation with the same plugin directory as `own`.
     pub(super) fn with_bin_of(&self, own: &Directories) -> Option<&Directories> {
         self.0.iter().find(|other| other.has_bin_of(own))
     }

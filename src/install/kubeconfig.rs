@@ -1,4 +1,4 @@
-//! Writes the text of the plugin's kubeconfig. Pure. `lookup::kubeconfig` parses it in the plugin.
+//! Renders the plugin's kubeconfig. Pure. `lookup::kubeconfig` parses it in the plugin.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use super::server::Endpoint;
 pub struct Account {
     /// The bearer token.
     pub token: String,
-    /// The API server's CA, as PEM; `None` if the plugin does not verify it.
+    /// The API server's CA, as PEM; `None` if the plugin does not verify the server.
     pub ca: Option<Vec<u8>>,
 }
 
@@ -20,7 +20,7 @@ impl std::fmt::Debug for Account {
     }
 }
 
-/// The kubeconfig, with keys in Istio's alphabetical order. It contains the token itself, because the token's path in this
+/// Returns the kubeconfig, with keys in Istio's alphabetical order. It contains the token itself, because the token's path in this
 /// container does not exist on the node.
 pub(super) fn text(endpoint: &Endpoint, account: &Account) -> String {
     let trust = match &account.ca {

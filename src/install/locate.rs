@@ -1,19 +1,20 @@
-//! The directories that the container runtime's configuration names: an installation works in them where the value is `auto`, and
-//! given ones are compared with them.
+//! Locates the directories that the container runtime's configuration names: an installation uses them for values that are `auto`,
+//! and compares given directories with them.
 //!
-//! They are determined once, at the start of a process, because everything that an agent remembers of its installation is about these
-//! directories. The configuration is read again in each pass: if it names others, the liveness probe fails, and the agent starts anew.
+//! The directories are determined once, at the start of a process, because everything that an agent remembers of its installation
+//! is about them. The configuration is read again in each pass: if it then names other directories, the liveness probe fails, and
+//! the kubelet restarts the agent.
 
 use std::path::{Path, PathBuf};
 
 use super::settings::{Given, InstallSettings, OfRuntime};
 use crate::runtime_config::{self, BIN_DIR, CONF_DIR, Compared, Directories, Named, compare, resolve};
 
-/// The values that `auto` finds, for messages.
+/// The chart's values that can be `auto`, for messages.
 const CONF_VALUE: &str = "cniConfDir";
 const BIN_VALUE: &str = "cniBinDir";
 
-/// The directories of `auto` are not known, or are other ones than at the start.
+/// Why the directories of `auto` are not known, or differ from those at the start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unlocated {
     /// A file of a runtime's configuration cannot be read or parsed.
@@ -48,7 +49,7 @@ impl Unlocated {
     }
 }
 
-/// The directories that `auto` stands for; `None` for a given one.
+/// The directories that `auto` stands for; `None` for a given directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Found {
     conf: Option<Dir>,
@@ -59,32 +60,32 @@ struct Found {
 /// A directory that a runtime's configuration names.
 #[derive(Debug, Clone)]
 struct Dir {
-    /// The path at which this process has it, without links.
+    /// The path in this process's mounts, with links resolved.
     path: PathBuf,
     /// The path on the node, with the runtime and its file.
     text: String,
 }
 
-/// The directories of a process, as they were found at its start, and the settings by which they are found again.
+/// The directories as they were found at the start of the process, and the settings to find them again.
 #[derive(Debug, Clone)]
 pub struct Located {
     given: Given,
-    /// The given directories by the paths at which this process has them.
+    /// The directories in use, by their paths in this process's mounts.
     conf: PathBuf,
     bin: PathBuf,
     start: Result<Found, Unlocated>,
 }
 
-/// What the runtimes' configurations say of the directories now.
+/// The result of a comparison of the directories with the runtimes' present configurations.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) obstacle: Option<Unlocated>,
-    /// Given directories that no runtime's configuration names.
+    /// About given directories that no runtime's configuration names, and about handlers with other directories.
     pub(super) warnings: Vec<String>,
 }
 
 impl Located {
-    /// Finds the directories and sets those of `settings` that are not given. If they are not known, the settings name the runtimes'
+    /// Finds the directories and sets those in `settings` that are `auto`. If they are not known, `settings` has the runtimes'
     /// default directories, in which nothing may be changed.
     pub fn at_start(settings: &mut InstallSettings) -> Self {
         let start = find(&settings.given);
@@ -105,7 +106,7 @@ impl Located {
         self.start.is_ok()
     }
 
-    /// The reason for which the directories are not known.
+    /// Returns why the directories are not known; `None` if they are.
     pub fn unknown(&self) -> Option<&Unlocated> {
         self.start.as_ref().err()
     }
@@ -126,8 +127,8 @@ impl Located {
         }
     }
 
-    /// The warnings about given directories. A runtime that reads them proves that they are right, whatever the configurations of
-    /// others say, which may be those of removed runtimes.
+    /// Returns the warnings about given directories. A runtime that reads them proves that they are right, whatever the other
+    /// configurations name, which may be left by removed runtimes.
     fn warnings(&self, root: &Path) -> Vec<String> {
         let (conf, bin) = (self.given.conf.directory(&self.conf), self.given.bin.directory(&self.bin));
         let found = |compared: Compared| Compared {
@@ -154,7 +155,7 @@ impl Located {
     }
 }
 
-/// The warnings about handlers whose pods get the networks of another directory.
+/// Returns the warnings about handlers whose pods get the networks of another directory.
 fn handler_warnings(compared: &Compared) -> Vec<String> {
     let by_name = &compared.read.handlers.by_name;
     let confs = compared.elsewhere.iter().filter_map(|name| Some((name, by_name.get(name)?.conf.as_ref()?)));
@@ -176,7 +177,7 @@ impl Found {
     }
 }
 
-/// Two are the same if they lead to the same directory, whichever file names it.
+/// Two are equal if they are the same directory, whichever file names it.
 impl PartialEq for Dir {
     fn eq(&self, other: &Self) -> bool {
         self.path == other.path
@@ -185,7 +186,7 @@ impl PartialEq for Dir {
 
 impl Eq for Dir {}
 
-/// Finds the directories that are not given.
+/// Finds the directories that are `auto`.
 fn find(given: &Given) -> Result<Found, Unlocated> {
     if !given.is_auto() {
         return Ok(Found::default());
@@ -195,7 +196,7 @@ fn find(given: &Given) -> Result<Found, Unlocated> {
     let read = read.map_err(Unlocated::Configuration)?;
     let named = |dir: &Path, place: String| (dir.to_owned(), place);
     let conf = read.iter().map(|of| named(&of.conf.value, source(&of.runtime, &of.conf)));
-    // The runtime searches several plugin directories in their order; without one it takes its default.
+    // The runtime searches the plugin directories in their order; if the configuration names none, it uses its default.
     let bin = read.iter().map(|of| {
         named(of.bin.value.first().map_or(Path::new(BIN_DIR), PathBuf::as_path), source(&of.runtime, &of.bin))
     });
@@ -208,7 +209,7 @@ fn find(given: &Given) -> Result<Found, Unlocated> {
     Ok(Found { conf, bin, of_runtime: OfRuntime { bin_dirs, network } })
 }
 
-/// The directories in which the runtimes search plugins, which begin with `first`. Those that cannot be reached hold none.
+/// Returns the directories in which the runtimes search plugins, `first` first, without those that cannot be reached.
 fn searched(root: &Path, first: &Dir, read: &[Directories]) -> Vec<PathBuf> {
     let mut dirs = vec![first.path.clone()];
     for dir in read.iter().flat_map(|of| &of.bin.value).filter(|dir| dir.is_absolute()) {
@@ -218,7 +219,7 @@ fn searched(root: &Path, first: &Dir, read: &[Directories]) -> Vec<PathBuf> {
     dirs
 }
 
-/// The name of the network that the runtime uses instead of the first one, if all configurations name the same.
+/// Returns the name of the network that the runtime uses instead of the first one, if all configurations name the same.
 fn default_network(read: &[Directories]) -> Option<String> {
     let name = |of: &Directories| of.networks.default.as_ref().map(|name| name.value.clone());
     let first = read.first().and_then(name)?;
@@ -229,7 +230,7 @@ fn source<T>(runtime: &str, named: &Named<T>) -> String {
     format!("{runtime}, {}", named.place())
 }
 
-/// The only directory of these, which are paths on the node with their sources; the `default` if there is none.
+/// Returns the directory that all of `named`, paths on the node with their sources, lead to; the `default` if there are none.
 fn only(
     root: &Path,
     value: &'static str,

@@ -22,7 +22,7 @@ use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Node(BTreeMap<PathBuf, Vec<u8>>);
 
-/// The settings of an agent with these directories.
+/// Returns the settings of an agent with these directories.
 pub(crate) fn settings(conf: usize, bin: usize) -> InstallSettings {
     InstallSettings {
         net_dir: format!("/net{conf}").into(),
@@ -56,7 +56,7 @@ impl Node {
         self.0.insert(path.into(), content.as_bytes().to_vec());
     }
 
-    /// The content of a file as text.
+    /// Returns the content of a file as a string.
     pub(crate) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         self.0.get(path.as_ref()).map(|content| String::from_utf8_lossy(content).into_owned())
     }
@@ -79,7 +79,7 @@ impl Node {
         [!others.is_empty(), others.with_bin_of(&own).is_some()]
     }
 
-    /// The directories with the network whose chain names the plugin, as an agent reports them.
+    /// Returns the directories with the network whose chain names the plugin, as an agent reports them.
     pub(crate) fn directories(&self, conf: usize, bin: usize) -> Directories {
         let settings = settings(conf, bin);
         let network = plan::chained_network(&self.networks(&settings));

@@ -122,17 +122,17 @@ impl Metrics {
         *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
     }
 
-    /// The latest corrections of what another program changed, the latest one first.
+    /// Returns the latest corrections of what another program changed, the latest one first.
     pub fn heals(&self) -> &Recent<Heal> {
         &self.latest_heals
     }
 
-    /// The file that contained the chain entry after the last pass.
+    /// Returns the file that contained the chain entry after the last pass.
     pub fn chain(&self) -> Option<PathBuf> {
         self.chain.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The problems that the last pass found and that do not prevent readiness.
+    /// Returns the problems that the last pass found and that do not prevent readiness.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,9 +1,10 @@
 //! Detects that a mounted directory of the node was moved or removed after the container's start.
 //!
-//! A bind mount holds the directory itself, not its path. If the node's directory is moved or removed and made anew, the container
-//! still has the former one, which the runtime does not read. Only a restarted container mounts the new one. The field `root` of
-//! `/proc/self/mountinfo` shows the present path of the mounted directory in its file system, with the suffix `//deleted` once it
-//! is removed. A directory that is no mount, and in none that was moved, is opened by its path in each pass and needs no check.
+//! A bind mount holds the directory itself, not its path. If the node's directory is moved or removed and created again, the
+//! container still has the former one, which the runtime does not read. Only a restarted container mounts the new one. The field
+//! `root` of `/proc/self/mountinfo` shows the present path of the mounted directory in its file system, with the suffix `//deleted`
+//! once it is removed. A directory that is neither a mount nor inside a moved one is opened by its path in each pass and needs no
+//! check.
 #![expect(clippy::disallowed_methods, reason = "reads /proc/self/mountinfo")]
 
 use std::ffi::OsString;
@@ -19,10 +20,10 @@ use super::settings::InstallSettings;
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// The maximum size of the list of mounts, in bytes.
 const MAX: u64 = 16 << 20;
-/// What the kernel adds to the path of a removed directory. No path contains two slashes in a row.
+/// The suffix that the kernel adds to the path of a removed directory. No other path contains two slashes in a row.
 const DELETED: &[u8] = b"//deleted";
 
-/// A mounted directory has no link at its former place.
+/// A mounted directory is no longer at its former path on the node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} is the mount of a directory that the node no longer has at its place: {}; nothing is changed in it. The kubelet restarts \
@@ -48,7 +49,7 @@ fn change(from: &Path, to: &Option<PathBuf>) -> String {
 #[derive(Debug, Default)]
 pub struct Mounts {
     directories: Vec<Held>,
-    /// The mount of the runtime's cache, without which an installation is complete.
+    /// The mount that holds the runtime's cache. An installation is complete without it.
     cache: Option<Held>,
 }
 
@@ -71,7 +72,7 @@ struct Mount {
 }
 
 impl Mounts {
-    /// Remembers the mounts that hold the directories of `settings`. A missing directory is left out.
+    /// Records the mounts that hold the directories of `settings`. A missing directory is left out.
     pub fn of(settings: &InstallSettings) -> Self {
         let mounts = match read() {
             Ok(mounts) => mounts,
@@ -88,12 +89,12 @@ impl Mounts {
         Self { directories: directories.into_iter().filter_map(held).collect(), cache: held(&settings.cache_dir) }
     }
 
-    /// Returns the first directory that has no link at its former place. A list of mounts that cannot be read proves nothing.
+    /// Returns the first directory that is no longer at its former path. `None` also if the list of mounts cannot be read.
     pub fn replaced(&self) -> Option<Replaced> {
         find_replaced(&self.directories)
     }
 
-    /// Returns the runtime's cache if it has no link at its former place: the runtime writes another directory.
+    /// Returns the runtime's cache if it is no longer at its former path: the runtime then writes to another directory.
     pub fn replaced_cache(&self) -> Option<Replaced> {
         find_replaced(self.cache.as_slice())
     }
@@ -105,8 +106,8 @@ fn find_replaced(all: &[Held]) -> Option<Replaced> {
 }
 
 impl Held {
-    /// Compares the mount with the one that is `now` at its mount point, and the directory there. Another mount there is no
-    /// replacement of the directory.
+    /// Compares the mount with the one that is `now` at its mount point, and the directory there. Another mount at that point does
+    /// not mean that the directory was replaced.
     fn replaced(&self, now: &Mount, file: (u64, u64)) -> Option<Replaced> {
         let is_same = now.point == self.mount.point && now.id == self.mount.id && file == self.file;
         let has_moved = now.is_deleted || now.root != self.mount.root;
@@ -128,12 +129,12 @@ fn read() -> io::Result<Vec<Mount>> {
     Ok(parse(&content))
 }
 
-/// The mounts of a `mountinfo`. Lines of another form are left out.
+/// Returns the mounts in a `mountinfo`. Lines of another form are left out.
 fn parse(content: &[u8]) -> Vec<Mount> {
     content.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect()
 }
 
-/// The mount that a path leads to: of those with the longest mount point the last, which covers the others.
+/// Returns the mount that holds a path: the last of those with the longest mount point, which covers the others.
 fn holding<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
     let holding = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     holding.max_by_key(|mount| mount.point.components().count())

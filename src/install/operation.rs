@@ -1,4 +1,4 @@
-//! Operations on files, of which plans consist. Pure.
+//! The file operations that make up a plan. Pure.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub enum Operation {
         path: PathBuf,
         /// The content that the plan read. The removal fails if another writer has changed it since then.
         expected: Option<Vec<u8>>,
-        /// The file that takes its place. The removal fails unless that file has this content.
+        /// The file that takes the removed file's place. The removal fails unless it has this content.
         replaced_by: Option<Source>,
     },
 }
@@ -36,14 +36,14 @@ pub struct Source {
 }
 
 impl Operation {
-    /// The changed file.
+    /// Returns the changed file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Copy { to: path, .. } | Self::Write { path, .. } | Self::Remove { path, .. } => path,
         }
     }
 
-    /// The verb for logs and errors.
+    /// Returns the verb for logs and errors.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Copy { .. } => "copy",

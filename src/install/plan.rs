@@ -28,12 +28,12 @@ use super::set_aside::SetAside;
 use super::settings::InstallSettings;
 use super::snapshot::{Binary, BinaryState, Snapshot};
 
-/// File operations in their order, and the obstacles to further ones.
+/// The file operations of an installation or a removal, and the obstacles to further operations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// The operations in their order. Pods can start on the node after each of them.
     pub steps: Vec<Step>,
-    /// Conditions that the installer cannot establish itself.
+    /// Problems that the installer cannot solve itself.
     pub obstacles: Vec<Obstacle>,
     /// The file that contains the chain entry, now or after the steps.
     pub network: Option<PathBuf>,
@@ -52,12 +52,12 @@ pub struct Step {
     pub reason: Reason,
 }
 
-/// The reason for a change of a file, for the log field and the metric label.
+/// Why a file is changed, as log field and metric label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// A temporary is stale.
+    /// A temporary file is stale.
     Stale,
-    /// A program is missing, or what has its name cannot be executed.
+    /// A program is missing, or the file with its name cannot be executed.
     BinaryMissing,
     BinaryDiffers,
     KubeconfigMissing,
@@ -65,7 +65,7 @@ pub enum Reason {
     KubeconfigDiffers,
     EntryMissing,
     EntryDiffers,
-    /// A single plugin's file has been replaced by a list.
+    /// A list has replaced the file of a single plugin.
     Converted,
     /// The runtime no longer uses the file, an installation in another mode wrote it, or a removal left it.
     LeftBehind,
@@ -75,7 +75,7 @@ pub enum Reason {
     Removal,
 }
 
-/// A condition that the installer waits for.
+/// A problem that the installer waits for others to solve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// A mounted directory was moved or removed on the node.
@@ -100,7 +100,7 @@ pub enum Obstacle {
         /// Names of files that no runtime would load, with the reasons.
         ignored: Vec<(String, String)>,
     },
-    /// The file that the operator has named.
+    /// The file that the operator has named does not exist.
     #[error(
         "{} does not exist yet, neither with .conf nor with .conflist; CNI_CONF_NAME requires it; {}", path.display(),
         list_present(present)
@@ -139,7 +139,7 @@ pub enum Obstacle {
         /// The types of the other plugins.
         missing: Vec<String>,
     },
-    /// The plugin does not know the network's version, so the runtime would refuse the network, or each ADD, because of it.
+    /// The plugin does not support the network's CNI version, so that the runtime would refuse the network, or each ADD.
     #[error(
         "the network of {} has the version {version:?} of CNI, which {} does not support, so no pod would start with it: set \
          cniVersion to one of {}", network.display(), contract::PLUGIN_NAME, supported_versions()
@@ -162,7 +162,7 @@ pub enum Obstacle {
     /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
     #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
-    /// Multus reads the file by its path, which would have another name as a list.
+    /// Multus reads the file by its path, but a list that replaces the file would have another name.
     #[error(
         "{} has the path of {}, which would have another name as a list, so the plugin is not added to it: if CNI_CONF_NAME names the file, \
          leave it empty, so that the plugin is added behind Multus; else let {} have the network's name instead, or remove it",
@@ -204,7 +204,7 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The versions of CNI that the plugin supports.
+/// Returns the versions of CNI that the plugin supports.
 fn supported_versions() -> String {
     Version::ALL.map(Version::as_str).join(", ")
 }
@@ -227,14 +227,14 @@ impl Plan {
         self.steps.is_empty() && self.obstacles.is_empty()
     }
 
-    /// The obstacles about the directories themselves, whose end no event reports.
+    /// Returns the obstacles about the directories themselves, whose end no event reports.
     pub(super) fn of_directories(&self) -> Vec<Obstacle> {
         let is_of_directories = |found: &&Obstacle| matches!(found, Obstacle::Replaced(_) | Obstacle::Unlocated(_));
         self.obstacles.iter().filter(is_of_directories).cloned().collect()
     }
 
-    /// Whether pods may start without redirection, or not at all, until the plan is applied. A new token, a stale temporary and
-    /// the record affect no pod.
+    /// Whether pods may start without redirection, or not at all, until the plan is applied. A new token, a stale temporary file
+    /// and the record affect no pod.
     pub fn affects_pods(&self) -> bool {
         !self.obstacles.is_empty() || !self.steps.iter().all(|step| step.reason.is_routine())
     }
@@ -270,7 +270,7 @@ pub fn install(settings: &InstallSettings, snapshot: &Snapshot) -> Plan {
     plan
 }
 
-/// The step that adds the directories to the record of the run directory. It precedes the edit of the chain.
+/// Returns the step that adds the directories to the record in the run directory. It precedes the edit of the chain.
 fn record_directories(settings: &InstallSettings, snapshot: &Snapshot) -> Option<Step> {
     let operation = installed::update(&snapshot.installed, snapshot.directories.as_ref()?, &settings.run_dir)?;
     Some(Step { operation, reason: Reason::Recorded })
@@ -343,13 +343,12 @@ fn remove(path: PathBuf) -> Operation {
 }
 
 impl Reason {
-    /// Whether a change for this reason does not correct a change by another program: a new token, the record,
-    /// temporaries.
+    /// Whether a change for this reason does not correct a change by another program: a new token, the record, temporary files.
     pub(super) fn is_routine(self) -> bool {
         matches!(self, Self::Stale | Self::KubeconfigDiffers | Self::Recorded)
     }
 
-    /// The name in logs and metric labels.
+    /// Returns the name in logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stale => "stale_temporary",

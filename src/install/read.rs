@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The maximum size of a token, a CA or a record, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
-/// The maximum size of a network configuration, and of all further plugins of a list, in bytes: what the plugin reads from stdin.
+/// The maximum size of a network configuration, and of all drop-in plugins of a list, in bytes: the plugin reads as much from stdin.
 pub(super) const MAX_CONFIGURATION: u64 = 8 << 20;
 
 /// A file or directory could not be read.
@@ -68,12 +68,12 @@ fn at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The error of a file that is larger than `max` bytes.
+/// Returns the error of a file that is larger than `max` bytes.
 pub(super) fn too_large(max: u64) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {} MiB", max >> 20))
 }
 
-/// The permission bits of a file.
+/// Returns the permission bits of a file.
 pub(super) fn access_mode(path: &Path) -> io::Result<u32> {
     Ok(fs::metadata(path)?.permissions().mode() & 0o7777)
 }

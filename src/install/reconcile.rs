@@ -231,13 +231,13 @@ struct Applied<'p> {
 }
 
 impl Applied<'_> {
-    /// The failures that make the node unready; a stale temporary affects no pod.
+    /// Returns the failures that make the node unready; a stale temporary file affects no pod.
     fn failures(&self) -> impl Iterator<Item = &files::Error> {
         self.failed.iter().filter(|(step, _)| step.reason != Reason::Stale).map(|(_, error)| error)
     }
 }
 
-/// Whether a plan has no obstacle, and no step but the removal of stale temporaries.
+/// Whether a plan has no obstacle, and no step other than the removal of stale temporary files.
 fn is_complete(plan: &Plan) -> bool {
     plan.obstacles.is_empty() && plan.steps.iter().all(|step| step.reason == Reason::Stale)
 }
@@ -261,8 +261,8 @@ fn is_required_by_chain(reason: Reason, was_installed: bool) -> bool {
     }
 }
 
-/// Whether events of a file are ignored: those of the plugin's log, which grows with each pod, and of temporaries.
-/// Temporaries of the installer's own failed writes would otherwise cause the next pass at once.
+/// Whether events of a file are ignored: those of the plugin's log, which grows with each pod, and of temporary files. The
+/// temporary files of the installer's own failed writes would otherwise cause the next pass at once.
 fn is_irrelevant(name: &OsStr) -> bool {
     name == contract::LOG_FILE || temporary::is_temporary(name)
 }
@@ -287,12 +287,12 @@ fn status_of(plan: &Plan, before: &Status, given: &Given) -> Status {
     Status::NotReady(texts(&plan.obstacles, given).chain(texts(steps, given)).collect())
 }
 
-/// The texts of items, with the paths of the node.
+/// Returns the items as strings, with the node's paths.
 fn texts<T: ToString>(items: impl IntoIterator<Item = T>, given: &Given) -> impl Iterator<Item = String> {
     items.into_iter().map(|item| given.on_node(&item.to_string()).into_owned())
 }
 
-/// The warning that another program repeatedly changes the same files, with the remedy if the program is known.
+/// Returns the warning that another program repeatedly changes the same files, with the remedy if the program is known.
 fn contention_warning(plan: &Plan) -> String {
     let change = |step: &Step| format!("{} ({})", step.operation.path().display(), step.reason.as_str());
     let changes: Vec<String> = plan.steps.iter().filter(|step| !step.reason.is_routine()).map(change).collect();
@@ -311,7 +311,7 @@ mod tests {
         plan_for("/net.d/05-cilium.conflist", reason)
     }
 
-    /// A plan that changes this file, while the chain is in Cilium's.
+    /// Returns a plan that changes this file, on a node whose chain is in Cilium's file.
     fn plan_for(path: &str, reason: Reason) -> Plan {
         let operation = Operation::Remove { path: path.into(), expected: None, replaced_by: None };
         Plan {

@@ -1,4 +1,4 @@
-//! The record of the files that this program creates in the node's CNI configuration directory, and of those that it replaces.
+//! The record of the files that this program creates in the node's CNI configuration directory, and of the files that it replaces.
 //!
 //! A copy of a network looks like the network itself, so the record is the only way to recognize it after a reboot or with
 //! other flags. `plan` writes the record into that directory before the files.
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// The record's file name. No runtime reads files of its extension.
+/// The record's file name. No runtime reads files with this extension.
 pub const FILE: &str = ".istio-cni.owned";
 
 /// Names of files in the configuration directory.
@@ -23,7 +23,7 @@ pub struct Record {
     /// not read the file.
     #[serde(default)]
     pub chains: BTreeSet<String>,
-    /// Files of other programs that were converted to lists, by name: a removal puts them back.
+    /// Files of other programs that were converted to lists, by name: a removal restores them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub originals: BTreeMap<String, Original>,
 }
@@ -37,7 +37,7 @@ pub struct Original {
     pub mode: u32,
 }
 
-/// An original in the record. Its content may be no UTF-8.
+/// An original in the record, encoded because its content may not be UTF-8.
 #[derive(Serialize, Deserialize)]
 struct Encoded {
     base64: String,
@@ -59,7 +59,7 @@ impl TryFrom<Encoded> for Original {
 }
 
 impl Record {
-    /// Parses a record; empty if the file contains something else.
+    /// Parses a record; returns an empty one if the file contains something else.
     pub fn parse(content: &[u8]) -> Self {
         let mut record: Self = serde_json::from_slice(content).unwrap_or_default();
         let is_name = |name: &String| !name.is_empty() && !name.contains('/');
@@ -69,7 +69,7 @@ impl Record {
         record
     }
 
-    /// The content of the record's file.
+    /// Returns the content of the record's file.
     pub fn text(&self) -> Vec<u8> {
         // Sets and maps of strings can always be serialized.
         let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Record {
         self.files.is_empty() && self.chains.is_empty() && self.originals.is_empty()
     }
 
-    /// Whether a file of this name is recorded as one that exists.
+    /// Whether a file of this name is recorded as existing.
     pub fn names(&self, name: &str) -> bool {
         self.files.contains(name) || self.chains.contains(name)
     }

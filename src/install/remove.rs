@@ -1,8 +1,8 @@
 //! Removes an installation as far as possible and returns all failures.
 //!
-//! `daemon` calls it when the DaemonSet has been deleted, and for `install-cni uninstall`. The plugin stays while a chain names
-//! it, because a chain that names a missing plugin starts no pods. The chains of running pods that a runtime has cached (CRI-O) are
-//! edited, too; where they cannot be, the plugin stays as a stub.
+//! `daemon` calls it when the DaemonSet has been deleted, and for `install-cni uninstall`. The plugin stays while a chain names it,
+//! because no pod starts with a chain that names a missing plugin. The chains of running pods that a runtime has cached (CRI-O) are
+//! edited, too; if they cannot be edited, the plugin stays as a stub.
 #![expect(clippy::disallowed_methods, reason = "waits for pods that are starting")]
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::scope::Scope;
 use super::settings::InstallSettings;
 use super::snapshot::Snapshot;
 
-/// A file that stays on the node.
+/// Why a file stays on the node.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A change failed.
@@ -56,7 +56,7 @@ pub fn remove_with(
     let in_flight = if chained.peek().is_some() { in_flight } else { Duration::ZERO };
     // The second plan below repeats a failed step, and reports its failure.
     chained.for_each(|step| apply(&files, step, settings, &mut Vec::new()));
-    // Beside an agent with other directories a stub could shadow the plugin of that agent.
+    // If another agent uses other directories, a stub could shadow that agent's plugin.
     let cached = match scope {
         Scope::ALL => cache.empty(in_flight).err(),
         _ => {
@@ -76,16 +76,16 @@ pub fn remove_with(
 #[derive(Debug)]
 pub enum RuntimeCache<'a> {
     Mounted(&'a Path),
-    /// The mounted directory is not the one that the runtime writes.
+    /// The runtime does not write to the mounted directory any more.
     Replaced(&'a Replaced),
 }
 
 impl RuntimeCache<'_> {
-    /// Takes the plugin out of the cached chains, and out of those of pods that are still starting. Returns the reason if some name
-    /// it, or will.
+    /// Removes the plugin from the cached chains, also from those of pods that are still starting. Fails with the reason if some
+    /// chains name the plugin, or will.
     ///
-    /// An ADD that began before the removal of the entry is cached when all of its plugins have ended. No event reports that, so the
-    /// last edit must not be in the last period.
+    /// The runtime caches the chain of an ADD that began before the removal of the entry when all of its plugins have ended. No
+    /// event reports that, so the last period must pass without an edit.
     fn empty(&self, in_flight: Duration) -> Result<(), String> {
         if self.edit().is_err() {
             std::thread::sleep(in_flight);
@@ -102,7 +102,7 @@ impl RuntimeCache<'_> {
         }
     }
 
-    /// Takes the plugin out of the cached chains; returns their number, or the reason if some may still name it.
+    /// Removes the plugin from the cached chains; returns the number of edited ones, or why some may still name the plugin.
     fn edit(&self) -> Result<usize, String> {
         let cache = match self {
             Self::Mounted(cache) => cache,
@@ -125,7 +125,7 @@ fn in_chains(settings: &InstallSettings) -> impl Fn(&&Step) -> bool {
     move |step| step.operation.path().parent() == Some(&settings.net_dir) && step.operation.path() != record
 }
 
-/// Applies a removal plan and returns the failures. If a chain may still name the plugin, all files but the network
+/// Applies a removal plan and returns the failures. If a chain may still name the plugin, all files other than the network
 /// configurations stay.
 fn apply_plan(plan: &Plan, settings: &InstallSettings, files: &Files<'_>) -> Vec<Error> {
     for warning in &plan.warnings {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::settings::InstallSettings;
 
-/// The directories that a removal covers.
+/// Which directories a removal covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scope {
     /// The CNI configuration directory: chain entries, created configurations and their record.
@@ -16,7 +16,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// All files that an installer leaves on a node.
+    /// All directories in which an installer leaves files.
     pub const ALL: Self = Self { conf: true, bin: true, run: true };
 
     /// Whether the scope covers no directory.
@@ -24,7 +24,7 @@ impl Scope {
         self == Self::default()
     }
 
-    /// The covered directories, by the paths under which this process has them mounted.
+    /// Returns the covered directories, by their paths in this process's mounts.
     pub fn paths(self, settings: &InstallSettings) -> Vec<PathBuf> {
         let InstallSettings { net_dir, bin_dir, run_dir, .. } = settings;
         let all = [(self.conf, net_dir), (self.bin, bin_dir), (self.run, run_dir)];

@@ -84,12 +84,12 @@ pub enum Unresolved {
 pub struct Resolution {
     /// The kubeconfig's endpoint; `None` before the first successful lookup.
     pub endpoint: Option<Endpoint>,
-    /// The reason for which the node is not ready.
+    /// Why the node is not ready, if the lookups are the cause.
     pub unresolved: Option<Unresolved>,
 }
 
 impl Server {
-    /// Creates the value; an error if `host` is neither an address nor a DNS name.
+    /// Creates the value; fails if `host` is neither an address nor a DNS name.
     pub fn new(protocol: &str, host: &str, port: u16) -> Result<Self, InvalidHost> {
         let host = match host.parse() {
             Ok(address) => Host::Address(address),
@@ -102,12 +102,12 @@ impl Server {
         Ok(Self { protocol: protocol.to_owned(), host, port })
     }
 
-    /// A placeholder for removals, which write no kubeconfig.
+    /// Returns a placeholder for removals, which write no kubeconfig.
     pub fn unspecified() -> Self {
         Self { protocol: "https".to_owned(), host: Host::Address([0, 0, 0, 0].into()), port: 0 }
     }
 
-    /// The result before any lookup. Final if the host is an address.
+    /// Returns the result before any lookup, which is final if the host is an address.
     pub fn without_lookup(&self) -> Resolution {
         match &self.host {
             Host::Address(address) => Resolution { endpoint: Some(self.at(*address)), unresolved: None },
@@ -172,7 +172,7 @@ impl Resolver {
         (Self(receiver), Some(lookups))
     }
 
-    /// The current result.
+    /// Returns the current result.
     pub fn resolution(&self) -> Resolution {
         self.0.borrow().clone()
     }
@@ -188,7 +188,7 @@ impl Resolver {
 /// An address and the time of the last lookup that returned it.
 type Known = (IpAddr, Instant);
 
-/// The result after a lookup. The known address is kept if the lookup returned it, so that round-robin DNS changes nothing.
+/// Returns the result after a lookup. The known address is kept if the lookup returned it, so that round-robin DNS changes nothing.
 fn evaluate(
     server: &Server,
     name: &str,

@@ -2,7 +2,7 @@
 //! minikube do.
 //!
 //! Such a file keeps the plugin's entry, and the program may rename it back after the plugin is gone. `snapshot` reads these files;
-//! `plan` takes the entry out of them at a removal.
+//! `plan` removes the entry from them at a removal.
 #![expect(clippy::disallowed_methods, reason = "reads the configuration directory")]
 
 use std::fs::{self, DirEntry};
@@ -14,25 +14,25 @@ use libcni::conflist::{Network, is_read, without_delegated};
 use super::read::{Unread, access_mode, network_file, unread};
 use super::temporary::is_temporary;
 
-/// What Cilium adds to the names of the files of other programs.
+/// The suffix that Cilium adds to the names of other programs' files.
 const OF_CILIUM: &str = ".cilium_bak";
 
 /// A network configuration under a name that no runtime reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
     pub name: String,
-    /// The name under which runtimes read it: `name` without what was added, or `name` if no beginning of it is such a name.
+    /// The name under which runtimes would read the file: the longest such prefix of `name`, or `name` if there is none.
     pub former: String,
     pub content: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
-    /// The reason for which this process cannot read the file, whose content is then empty.
+    /// Why this process cannot read the file, whose content is then empty.
     pub unread: Option<Unread>,
 }
 
 impl SetAside {
-    /// The file of this name; `None` if runtimes read it, and for a file that runtimes would read under no beginning of its name
-    /// unless its content names the plugin.
+    /// Returns the file; `None` if runtimes read it. A file of which no prefix is a name that runtimes read is returned only if its
+    /// content names the plugin.
     pub fn of(name: &str, content: Vec<u8>, mode: u32) -> Option<Self> {
         let former = match former_name(name) {
             None if is_read(name) || is_temporary(name.as_ref()) || !names_the_plugin(&content) => return None,
@@ -55,7 +55,7 @@ pub(super) fn read(dir: &Path) -> Vec<SetAside> {
     files
 }
 
-/// Reads a file. One that cannot be read counts only if runtimes would read it under a beginning of its name.
+/// Reads a file. One that cannot be read is returned only if runtimes would read it under a prefix of its name.
 fn read_one(entry: &DirEntry) -> Option<SetAside> {
     let (name, path) = (entry.file_name().into_string().ok()?, entry.path());
     if is_read(&name) || entry.file_type().ok()?.is_dir() {
@@ -72,7 +72,8 @@ fn read_one(entry: &DirEntry) -> Option<SetAside> {
     }
 }
 
-/// The longest beginning of a name under which runtimes would read the file, if they do not read it under the whole name.
+/// Returns the longest prefix of a name under which runtimes would read the file; `None` if they read the file under its whole
+/// name, or under no prefix.
 fn former_name(name: &str) -> Option<&str> {
     let mut beginnings = name.char_indices().rev().map(|(end, _)| &name[..end]);
     if is_read(name) { None } else { beginnings.find(|beginning| is_read(beginning)) }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::server::Server;
 use crate::runtime_config;
 
-/// The default name of a copy of the node's network.
+/// The default file name of a copy of the node's network.
 pub const OWNED: &str = "02-istio-cni.conflist";
 
 /// The interval between two passes of an agent whose installation is complete, if no directory changes.
@@ -25,9 +25,9 @@ pub struct InstallSettings {
     pub bin_source: PathBuf,
     /// The node's plugin directory.
     pub bin_dir: PathBuf,
-    /// How these two are given; `Located` sets those that are to be found.
+    /// How the two directories are given; `Located` sets those that are `auto`.
     pub given: Given,
-    /// What `Located` finds besides.
+    /// What else `Located` finds.
     pub of_runtime: OfRuntime,
     /// libcni's cache of attachments on the node, for a removal; it may be missing.
     pub cache_dir: PathBuf,
@@ -44,35 +44,35 @@ pub struct InstallSettings {
     pub entry: Entry,
 }
 
-/// The way in which the directories of networks and plugins are given, and where the runtimes' configurations are.
+/// How the directories of networks and plugins are given, and where the runtimes' configurations are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The directory at which the node's root, or the part of it with the configurations, is mounted. `None`: no configuration is read,
-    /// unless a directory is to be found.
+    /// The directory at which the node's root, or the part of it with the configurations, is mounted. `None`: no configuration is
+    /// read, unless a directory is `auto`.
     pub root: Option<PathBuf>,
     pub conf: Asked,
     pub bin: Asked,
 }
 
-/// What the runtime's configuration says beside the directories that are found in it.
+/// What the runtime's configuration determines in addition to the directories in [`InstallSettings`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfRuntime {
-    /// All directories in which the runtime searches plugins, at their paths in this process; empty if they are not known.
+    /// All directories in which the runtime searches plugins, by their paths in this process's mounts; empty if they are not known.
     pub bin_dirs: Vec<PathBuf>,
     /// The name of the network that the runtime uses instead of the first one.
     pub network: Option<String>,
 }
 
-/// One directory as it is given.
+/// How one directory is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Whether the runtime's configuration names it.
+    /// Whether the runtime's configuration determines the directory.
     pub is_auto: bool,
-    /// The path on the node of a given one, if that is known.
+    /// The path of a given directory on the node, if that is known.
     pub on_node: Option<PathBuf>,
 }
 
-/// The form in which the node's configuration names the plugin.
+/// How the node's configuration names the plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
     /// An entry in the chain that the runtime uses, or in the file `primary` if the operator has named one.
@@ -95,7 +95,7 @@ pub struct KubeconfigSettings {
     pub mode: u32,
 }
 
-/// The chain entry: the keys of Istio's `PluginConfig`, and further ones. `cni::PluginSettings` parses them.
+/// The chain entry: the keys of Istio's `PluginConfig`, and additional ones. `cni::PluginSettings` parses them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// `plugin_log_level`
@@ -119,17 +119,17 @@ pub struct Entry {
 }
 
 impl Given {
-    /// Whether a directory is to be found.
+    /// Whether a directory is `auto`.
     pub fn is_auto(&self) -> bool {
         self.conf.is_auto || self.bin.is_auto
     }
 
-    /// The directory at which the node's root is mounted.
+    /// Returns the directory at which the node's root is mounted.
     pub fn root(&self) -> &Path {
         self.root.as_deref().unwrap_or(Path::new("/"))
     }
 
-    /// Replaces paths below the mounted root in a text by the node's paths, if a directory was found there.
+    /// Replaces paths below the mounted root in a message by the node's paths, if a directory is `auto`.
     pub fn on_node<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.root().to_str() {
             Some(root) if self.is_auto() && root != "/" => {
@@ -139,7 +139,7 @@ impl Given {
         }
     }
 
-    /// The node's path of a found directory, or of a file in it; any other path is returned as it is.
+    /// Returns the node's path of a path below the mounted root, if a directory is `auto`; any other path is returned as it is.
     pub fn path_on_node(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(self.root()) {
             Ok(inside) if self.is_auto() => Path::new("/").join(inside),
@@ -149,27 +149,27 @@ impl Given {
 }
 
 impl InstallSettings {
-    /// The name of the network configuration that a path of another container names, if it may be in the directory of this program.
+    /// Returns the file name in another container's path, if the path may lead into the configuration directory.
     pub(super) fn named_by<'p>(&self, path: &'p Path) -> Option<&'p str> {
         let is_here = may_be(path.parent()?, &self.net_dir, self.given.conf.on_node.as_deref());
         path.file_name()?.to_str().filter(|_| is_here)
     }
 
-    /// Whether a path of another container may be that of the plugin directory.
+    /// Whether another container's path may lead to the plugin directory.
     pub(super) fn is_bin_dir(&self, dir: &Path) -> bool {
         may_be(dir, &self.bin_dir, self.given.bin.on_node.as_deref())
     }
 }
 
-/// Whether the last two parts of a path are those of a directory's path in this container, or on the node: other containers mount the
-/// directory elsewhere, usually below the same names.
+/// Whether a path has the same last two components as a directory's path in this container, or on the node: other containers mount
+/// the directory elsewhere, usually below the same names.
 fn may_be(dir: &Path, here: &Path, on_node: Option<&Path>) -> bool {
     let end = |path: &Path| path.components().rev().take(2).map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
     [Some(here), on_node].into_iter().flatten().any(|own| end(own) == end(dir))
 }
 
 impl Asked {
-    /// The directory, which this process has at `path`.
+    /// Returns the directory, whose path in this process's mounts is `path`.
     pub(crate) fn directory<'a>(&'a self, path: &'a Path) -> runtime_config::Given<'a> {
         runtime_config::Given { path, on_node: self.on_node.as_deref() }
     }
@@ -200,12 +200,12 @@ struct Keys<'a> {
 }
 
 impl Entry {
-    /// The text of the entry as an element of a chain. Runtimes add the chain's name and version.
+    /// Returns the entry as JSON, for a chain. Runtimes add the chain's name and version.
     pub fn chained(&self) -> String {
         self.text(None)
     }
 
-    /// The text of a configuration of the plugin alone.
+    /// Returns the configuration of the plugin alone as JSON.
     pub fn standalone(&self) -> String {
         self.text(Some("0.3.1")) + "\n"
     }

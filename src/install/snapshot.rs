@@ -41,11 +41,11 @@ pub struct Snapshot {
     pub set_aside: Vec<SetAside>,
     /// The record of the files that this program created.
     pub record: Option<Record>,
-    /// The files of further plugins, by the name of the list that they belong to. Lists without such files are missing.
+    /// The drop-in plugins of lists, by the name of the list. Lists without drop-in plugins are missing.
     pub drop_ins: BTreeMap<String, Result<Vec<DropIn>, Unread>>,
     /// Names of the files and links in the node's plugin directory.
     pub plugins: BTreeSet<String>,
-    /// The same of all directories that the runtime searches, if they are known.
+    /// The same names in all directories that the runtime searches, if those are known.
     pub searched: BTreeSet<String>,
     /// The image's programs, compared with those on the node.
     pub binaries: Result<Vec<Binary>, Unread>,
@@ -58,7 +58,7 @@ pub struct Snapshot {
     pub directories: Option<Directories>,
     /// The record of the directories in which agents have installed the plugin.
     pub installed: Result<Installed, Illegible>,
-    /// Temporaries whose writer has ended.
+    /// Temporary files whose writer has ended.
     pub stale: Vec<PathBuf>,
 }
 
@@ -71,19 +71,19 @@ pub struct NetworkFile {
     pub mode: u32,
     /// Whether the file was changed less than two seconds ago, so that it may be incomplete.
     pub is_recent: bool,
-    /// The reason for which this process cannot read the file, whose content is then empty. The runtime may be able to: it
-    /// resolves links in the node's root, and has other rights.
+    /// Why this process cannot read the file, whose content is then empty. The runtime may be able to: it resolves links in the
+    /// node's root, and has other rights.
     pub unread: Option<Unread>,
 }
 
-/// A file of further plugins of a list, in the directory of the list's name.
+/// The file of a drop-in plugin, in the directory named after its list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropIn {
     pub path: PathBuf,
     pub content: Vec<u8>,
 }
 
-/// A program of the image.
+/// A program in the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
     pub name: String,
@@ -92,11 +92,11 @@ pub struct Binary {
     pub state: BinaryState,
 }
 
-/// The node's file of a program's name, compared with the image's.
+/// The state of the node's file with a program's name, compared with the image's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinaryState {
     Missing,
-    /// The file cannot be executed, such as a directory, or a part of a program.
+    /// The file cannot be executed, for example because it is a directory or truncated.
     Unusable,
     /// Another version.
     Different,
@@ -143,8 +143,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// The recorded directories of other agents, whose chains may name the plugin; empty if a directory of this agent
-    /// is missing.
+    /// Returns the recorded directories of other agents, whose chains may name the plugin; empty if a directory of this agent is missing.
     pub(super) fn others(&self) -> Installed {
         self.directories.as_ref().map_or_else(Installed::default, |own| self.recorded().except(own))
     }
@@ -161,7 +160,7 @@ impl Snapshot {
         record.into_iter().chain(unread.map(ToString::to_string)).collect()
     }
 
-    /// The record of installations; empty if it is illegible.
+    /// Returns the record of installations; empty if it is illegible.
     pub(super) fn recorded(&self) -> Installed {
         self.installed.clone().unwrap_or_default()
     }
@@ -223,7 +222,7 @@ fn network(path: &Path, is_named: &impl Fn(&str) -> bool) -> Option<NetworkFile>
     }
 }
 
-/// Reads the files of further plugins of each list.
+/// Reads the drop-in plugins of each list.
 fn drop_ins<'f>(
     dir: &Path,
     files: impl Iterator<Item = &'f NetworkFile>,
@@ -236,7 +235,7 @@ fn drop_ins<'f>(
     read.filter(|(_, read)| read.as_ref().map_or(true, |files| !files.is_empty())).collect()
 }
 
-/// Reads the files of further plugins of a list, as `libcni` does: a missing directory has none.
+/// Reads the drop-in plugins of a list, as `libcni` does: a missing directory has none.
 fn drop_ins_of(dir: &Path, network: &str) -> Result<Vec<DropIn>, Unread> {
     let path = below(dir, network)?;
     let entries = match fs::read_dir(&path) {
@@ -260,7 +259,8 @@ fn drop_ins_of(dir: &Path, network: &str) -> Result<Vec<DropIn>, Unread> {
     Ok(files)
 }
 
-/// The directory of a network's name, which Go joins to `dir` as a text. This container sees no directory beside `dir`.
+/// Returns the directory named after a network, which Go joins to `dir` as a string. Fails if it is outside of `dir`, which this
+/// container does not mount.
 fn below(dir: &Path, network: &str) -> Result<PathBuf, Unread> {
     let mut parts = Vec::new();
     for part in network.split('/') {
@@ -277,8 +277,8 @@ fn below(dir: &Path, network: &str) -> Result<PathBuf, Unread> {
     Ok(parts.into_iter().fold(dir.to_owned(), |path, part| path.join(part)))
 }
 
-/// The names of the files in a directory; none if the directory cannot be read, because the runtime could not execute
-/// files in it either.
+/// Returns the names of the files in a directory; none if the directory cannot be read, because the runtime could not execute files
+/// in it either.
 fn file_names(dir: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     // Links are not followed: their targets are paths of the node, not of this container.
@@ -311,7 +311,7 @@ fn binaries(settings: &InstallSettings, compared: &mut CompareCache) -> Result<V
 }
 
 impl CompareCache {
-    /// The state of the existing file `installed`.
+    /// Returns the state of the existing file `installed`.
     fn state(&mut self, source: &Path, installed: &Path, mode: u32) -> io::Result<BinaryState> {
         if self.are_same(source, installed, mode)? {
             return Ok(BinaryState::Same);

@@ -1,5 +1,5 @@
-//! What an installation is planned from, beside its settings: the address and account of the kubeconfig, and whether the directories
-//! are still those of the start. `reconcile` and an agent that stands by plan with it.
+//! What an installation is planned from in addition to its settings: the kubeconfig's address and account, and whether the
+//! directories are still the same as at the start. `reconcile` and an agent that stands by plan with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use super::snapshot::{CompareCache, Snapshot};
 const MOUNTS: &str = "mounts";
 /// The name under which a replaced cache of the runtime is reported to the liveness probe.
 const CACHE: &str = "cache";
-/// The name under which another configuration of the runtime is reported to the liveness probe.
+/// The name under which a changed configuration of the runtime is reported to the liveness probe.
 const RUNTIME: &str = "runtime";
 /// The interval between two checks whether a mounted directory was replaced, or the runtime's configuration has changed. No event
 /// reports that a parent was moved.
 const DIRECTORIES_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The sources of the kubeconfig, beside the service account's directory.
+/// The inputs of a plan in addition to the settings and the node's files.
 #[derive(Debug, Clone)]
 pub struct Sources {
     /// The address of the API server.
@@ -39,10 +39,11 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Plans an installation. In a replaced directory, and while the directories are not known, nothing is planned. In directories that
-    /// the runtime's configuration no longer names, the installation is kept, because the runtime may not have read it yet.
+    /// Plans an installation. If a directory was replaced or the directories are not known, nothing is planned. In directories that
+    /// the runtime's configuration no longer names, the installation is kept, because the runtime may not have read the new
+    /// configuration yet.
     ///
-    /// A condition that a restart ends fails the liveness probe.
+    /// The liveness probe fails for a condition that a restart of the container ends.
     pub(super) fn plan(&self, settings: &InstallSettings, compared: &mut CompareCache, liveness: &Liveness) -> Plan {
         let replaced = self.mounts.replaced();
         let located = self.located.compare();
@@ -66,8 +67,7 @@ impl Sources {
         plan
     }
 
-    /// Returns once the obstacles about the directories themselves are other ones than those of the last plan, or the runtime's cache
-    /// was replaced.
+    /// Returns once the obstacles about the directories themselves differ from those in `last`, or the runtime's cache was replaced.
     pub(super) async fn directories_changed(&self, last: &[Obstacle]) {
         let now = || {
             let replaced = self.mounts.replaced().map(Obstacle::from);

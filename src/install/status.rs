@@ -40,14 +40,14 @@ impl Installation {
         Self { settings, status }
     }
 
-    /// The directories; `None` until the installation is complete. Blocks while it reads the configuration.
+    /// Returns the directories; `None` until the installation is complete. Blocks while it reads the configuration.
     pub fn directories(&self) -> Option<Directories> {
         let is_ready = *self.status.borrow() == Status::Ready;
         is_ready.then(|| directories_of(&self.settings).ok()).flatten()
     }
 }
 
-/// Reads the directories that `settings` name, and the network in them; an error if a directory is missing.
+/// Reads the directories in `settings`, and the network in them; fails if a directory is missing.
 pub fn directories_of(settings: &InstallSettings) -> io::Result<Directories> {
     let network = snapshot::configuration(settings).0.ok().and_then(|files| plan::chained_network(&files));
     Directories::of(settings, network)

@@ -9,7 +9,7 @@ use super::{Directories, Error, read, resolve};
 /// A directory that an agent was given.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
-    /// The path at which this process has it.
+    /// The path in this process's mounts.
     pub path: &'a Path,
     /// The path on the node, if it is known.
     pub on_node: Option<&'a Path>,
@@ -21,7 +21,7 @@ pub struct Compared {
     pub read: Directories,
     pub is_conf: bool,
     pub is_bin: bool,
-    /// The handlers of RuntimeClasses whose networks are in another directory than the given one.
+    /// The handlers of RuntimeClasses whose networks are in a directory other than the given one.
     pub elsewhere: Vec<String>,
 }
 
@@ -41,8 +41,8 @@ pub fn compare(root: &Path, conf: Given<'_>, bin: Given<'_>) -> Vec<Result<Compa
 }
 
 impl Given<'_> {
-    /// Whether this is the node's directory `path`. A mount of a directory has its device and inode; a path names one that does not
-    /// exist yet, or that is not mounted below `root`.
+    /// Whether this is the node's directory `path`. Directories are compared by device and inode, or by path if one does not exist
+    /// yet or is not mounted below `root`.
     pub fn is(self, path: &Path, root: &Path) -> bool {
         // `Path` ignores a slash at the end, and repeated ones.
         if self.on_node == Some(path) {
@@ -58,7 +58,7 @@ impl Given<'_> {
 }
 
 impl Compared {
-    /// The chart's values that would name the runtime's directories, such as `cniConfDir to /x`; none if the given ones are these.
+    /// Returns the chart's values that would name the runtime's directories, such as `cniConfDir to /x`; none if the given ones are these.
     pub fn values(&self) -> Vec<String> {
         let conf = (!self.is_conf).then(|| format!("cniConfDir to {}", self.read.conf.value.display()));
         let bin = (!self.is_bin).then(|| format!("cniBinDir to {}", list(&self.read.bin.value)));
@@ -66,7 +66,7 @@ impl Compared {
     }
 }
 
-/// The paths, separated by commas.
+/// Returns the paths, separated by commas.
 pub(super) fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }

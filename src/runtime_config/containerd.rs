@@ -1,7 +1,7 @@
-//! containerd's configuration, versions 1, 2 and 3, in the order in which containerd loads it: a file before its imports.
+//! Interprets containerd's configuration, versions 1, 2 and 3, in the order in which containerd loads it: a file before its imports.
 //!
-//! containerd 1 replaces the whole section of a plugin by that of a later file; containerd 2 merges the keys. The
-//! configuration does not tell which of them reads it, so where the results differ, both are returned.
+//! containerd 1 replaces the whole section of a plugin by a later file's section; containerd 2 merges the keys. The configuration
+//! does not show which of the two reads it, so if the results differ, both are returned.
 
 use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Handler, Handlers, Named, Networks};
 
@@ -12,7 +12,7 @@ const V2: [&str; 2] = ["plugins", "io.containerd.grpc.v1.cri"];
 /// The section of the CRI plugin in version 3, which only containerd 2 reads.
 const V3: [&str; 2] = ["plugins", "io.containerd.cri.v1.runtime"];
 
-/// The directories that containerd reads with these files: one result, or those of containerd 1 and 2 if they differ.
+/// Returns the directories that containerd reads with these files: one result, or one for each of containerd 1 and 2 if they differ.
 pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Vec<Directories>, Error> {
     let version = files.iter().rev().find_map(version).unwrap_or(1);
     match version {
@@ -36,24 +36,24 @@ pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Vec<Directori
     }
 }
 
-/// The files that this file imports, as they are written.
+/// Returns the files that this file imports, as they are written.
 pub(super) fn imports(file: &File) -> Result<Vec<String>, Error> {
     Ok(file.texts(&file.table, "imports")?.unwrap_or_default())
 }
 
-/// Whether containerd serves no CRI, as that of Docker's packages, and so starts no pods. containerd joins the lists of all files.
+/// Whether containerd serves no CRI, like that from Docker's packages, and so starts no pods. containerd joins the lists of all files.
 pub(super) fn is_without_cri(files: &[File]) -> Result<bool, Error> {
     let lists = files.iter().map(|file| file.texts(&file.table, "disabled_plugins"));
     let lists = lists.collect::<Result<Vec<_>, _>>()?;
     Ok(lists.iter().flatten().flatten().any(|plugin| [V1[1], V2[1], V3[1]].contains(&plugin.as_str())))
 }
 
-/// The version that a file names.
+/// Returns the version that a file sets.
 fn version(file: &File) -> Option<i64> {
     file.table.get("version")?.as_integer().filter(|version| *version > 0)
 }
 
-/// Reads as containerd 1: the last section of the plugin counts alone.
+/// Reads as containerd 1: only the last section of the plugin applies.
 fn replaced(runtime: &str, files: &[File], plugin: [&str; 2]) -> Result<Directories, Error> {
     let last = files.iter().rev().find(|file| file.section(&plugin).is_some());
     let mut found = merged(runtime, last.map(std::slice::from_ref).unwrap_or_default(), &[plugin])?;
@@ -63,7 +63,7 @@ fn replaced(runtime: &str, files: &[File], plugin: [&str; 2]) -> Result<Director
     Ok(found)
 }
 
-/// Reads the keys that containerd 1 takes for handlers of the names `default` and `untrusted`, if they have a type.
+/// Reads the deprecated keys that set containerd 1's handlers `default` and `untrusted`, if they have a type.
 fn read_deprecated(handlers: &mut Handlers, file: &File, [top, plugin]: [&str; 2]) -> Result<(), Error> {
     for (key, name) in [("default_runtime", "default"), ("untrusted_workload_runtime", "untrusted")] {
         let Some(table) = file.section(&[top, plugin, "containerd", key]) else { continue };
@@ -80,7 +80,7 @@ fn read_deprecated(handlers: &mut Handlers, file: &File, [top, plugin]: [&str; 2
     Ok(())
 }
 
-/// Reads as containerd 2: the last file that has a key counts. A later section of `plugins` takes precedence.
+/// Reads as containerd 2: the value of the last file that has a key applies. A later section of `plugins` takes precedence.
 fn merged(runtime: &str, files: &[File], plugins: &[[&str; 2]]) -> Result<Directories, Error> {
     let mut conf = Named::default(CONF_DIR.into());
     let (mut single, mut several) = (None, None);

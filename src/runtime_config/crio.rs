@@ -1,11 +1,11 @@
-//! CRI-O's configuration: `crio.conf`, then the drop-ins by name; a later file's key replaces an earlier one's.
+//! Interprets CRI-O's configuration: `crio.conf`, then the drop-ins by name; a later file's key replaces an earlier one's.
 
 use std::collections::BTreeSet;
 
 use super::handlers::is_sandbox_program;
 use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Handler, Handlers, Named, Networks};
 
-/// The directories that CRI-O reads with these files.
+/// Returns the directories that CRI-O reads with these files.
 pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Directories, Error> {
     let mut conf = Named::default(CONF_DIR.into());
     let mut bin = Named::default(vec![BIN_DIR.into()]);
@@ -52,7 +52,7 @@ fn inherit(handlers: &mut Handlers, heirs: &BTreeSet<String>) {
     }
 }
 
-/// Reads the handlers, and the names of those that inherit from the default one; a later file's table replaces an earlier one's.
+/// Reads the handlers, and the names of those that inherit from the default handler; a later file's table replaces an earlier one's.
 fn read_handlers(handlers: &mut Handlers, heirs: &mut BTreeSet<String>, file: &File) -> Result<(), Error> {
     let Some(table) = file.section(&["crio", "runtime"]) else { return Ok(()) };
     if let Some(name) = file.text(table, "default_runtime")? {
@@ -65,7 +65,7 @@ fn read_handlers(handlers: &mut Handlers, heirs: &mut BTreeSet<String>, file: &F
             let value = file.text(table, key)?.filter(|value| !value.is_empty());
             handler.programs.extend(value.map(|value| (key, Named::by(file, value))));
         }
-        // The path of an image's platform replaces `runtime_path`. The path of a sandbox decides, if there is one.
+        // The path for an image's platform replaces `runtime_path`. If one of the paths is a sandboxed runtime's, it decides.
         let platforms = table.get("platform_runtime_paths").and_then(toml::Value::as_table).into_iter().flatten();
         let paths = platforms.filter_map(|(_, path)| path.as_str()).max_by_key(|path| is_sandbox_program(path));
         handler.programs.extend(paths.map(|path| ("platform_runtime_paths", Named::by(file, path.to_owned()))));
@@ -73,7 +73,7 @@ fn read_handlers(handlers: &mut Handlers, heirs: &mut BTreeSet<String>, file: &F
             Some(true) => drop(heirs.insert(name.clone())),
             _ => drop(heirs.remove(name)),
         }
-        // Without a path, CRI-O searches a program of the handler's name.
+        // Without a path, CRI-O searches a program with the handler's name.
         if handler.sandbox().is_none() {
             handler.programs.entry("runtime_path").or_insert_with(|| Named::by(file, name.clone()));
         }

@@ -1,4 +1,5 @@
-//! The handlers of RuntimeClasses: their networks, and whether pods run in a sandbox that rules of the node's kernel do not reach.
+//! The handlers of RuntimeClasses: their networks, and whether they are sandboxed runtimes, whose pods have a kernel of their own
+//! that the node's rules do not reach.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,32 +22,32 @@ pub struct Handlers {
 /// A handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Handler {
-    /// containerd's `cni_conf_dir`: the directory of its pods' networks, if that is not the one of all pods.
+    /// containerd's `cni_conf_dir`: the directory of the networks of the handler's pods, if that is not the directory for all pods.
     pub conf: Option<Named<PathBuf>>,
     /// containerd's `cni_max_conf_num`
     pub max: Option<Named<i64>>,
-    /// The values that name its program: `runtime_type`, `runtime_path`, and containerd's `runtime_engine` and `BinaryName`, by key.
+    /// The values that name the handler's program, by key, such as `runtime_type`, `runtime_path`, and containerd's `BinaryName`.
     pub programs: BTreeMap<&'static str, Named<String>>,
 }
 
 impl Handlers {
-    /// No handlers, and the runtime's own default.
+    /// Returns the runtime's own default, without handlers.
     pub(super) fn with_default(name: &str) -> Self {
         Self { default: Some(Named::default(name.to_owned())), by_name: BTreeMap::new() }
     }
 }
 
 impl Handler {
-    /// The value by which the handler is that of a sandbox: its name, or the file name of its path.
+    /// Returns the value that shows that the handler is a sandboxed runtime: a type, or a program's path.
     ///
-    /// gVisor's network stack is such a sandbox even with `network = "host"`: its sockets are those of the sentry's user, so rules
-    /// cannot tell the proxy's from others.
+    /// gVisor is a sandboxed runtime even with `network = "host"`: its sockets belong to the sentry's user, so rules cannot
+    /// distinguish the proxy's sockets from others.
     pub fn sandbox(&self) -> Option<&Named<String>> {
         self.programs.values().find(|program| is_sandbox_program(&program.value))
     }
 }
 
-/// Whether a value names the program of a sandbox.
+/// Whether a value names the program of a sandboxed runtime.
 pub(super) fn is_sandbox_program(value: &str) -> bool {
     value == VM || value.rsplit('/').next().is_some_and(is_sandbox)
 }

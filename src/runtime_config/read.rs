@@ -11,7 +11,7 @@ use super::{Directories, Error, File, containerd, crio};
 
 /// The size limit of a file, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
-/// The limit of a configuration's files, and of the names in a directory of drop-ins.
+/// The largest number of files in a configuration, and of names in a directory.
 const MAX_FILES: usize = 64;
 
 /// A runtime's main file, and its socket: both as paths on the node.
@@ -33,7 +33,7 @@ const CONTAINERD: [Source; 5] = [
     ),
 ];
 const K3S: &str = "/run/k3s/containerd/containerd.sock";
-/// The templates from which k3s and RKE2 render containerd's file, beside it; the first one that exists counts.
+/// The templates from which k3s and RKE2 render containerd's file, in its directory; the first one that exists is used.
 const TEMPLATES: [&str; 2] = ["config-v3.toml.tmpl", "config.toml.tmpl"];
 const CRIO: Source = source("CRI-O", "/etc/crio/crio.conf", "/run/crio/crio.sock");
 const CRIO_DROP_INS: &str = "/etc/crio/crio.conf.d";
@@ -42,8 +42,8 @@ const fn source(runtime: &'static str, file: &'static str, socket: &'static str)
     Source { runtime, file, socket }
 }
 
-/// The directories that the runtimes of the node whose root is mounted at `root` read. A runtime without a socket counts only if
-/// none has one, because a removed runtime leaves its configuration behind.
+/// Returns the directories that the runtimes read on the node whose root is mounted at `root`. A runtime without a socket is
+/// included only if no runtime has one, because a removed runtime leaves its configuration behind.
 pub fn read(root: &Path) -> Vec<Result<Directories, Error>> {
     let node = Node { root };
     let runs = |source: &Source| node.metadata(Path::new(source.socket)).is_ok();
@@ -68,7 +68,7 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// The path in this process's mounts of an absolute path on the node.
+    /// Returns the path in this process's mounts of an absolute path on the node.
     fn path(&self, path: &Path) -> io::Result<PathBuf> {
         resolve(self.root, path)
     }
@@ -77,7 +77,7 @@ impl Node<'_> {
         fs::metadata(self.path(path)?)
     }
 
-    /// Whether a file exists; one that cannot be examined counts as existing, so that reading it names the reason.
+    /// Whether a file exists; one that cannot be examined is taken to exist, so that reading it shows the reason.
     fn exists(&self, path: &Path) -> bool {
         self.metadata(path).map_or_else(|error| !is_missing(&error), |_| true)
     }
@@ -115,7 +115,7 @@ impl Node<'_> {
         Ok(found)
     }
 
-    /// The files of CRI-O; `None` if it has none.
+    /// Reads CRI-O's configuration; `None` if it has no files.
     fn crio(&self) -> Result<Option<Directories>, Error> {
         let main = Path::new(CRIO.file);
         let mut paths: Vec<PathBuf> = self.exists(main).then(|| main.to_owned()).into_iter().collect();
@@ -127,7 +127,7 @@ impl Node<'_> {
         crio::directories(CRIO.runtime, &files).map(Some)
     }
 
-    /// The files that `import` of the file `parent` names; a pattern may name none.
+    /// Returns the files that the entry `import` in the file `parent` names; a pattern may match none.
     fn import(&self, parent: &Path, import: &str) -> Result<Vec<PathBuf>, Error> {
         let path = clean(&parent.parent().unwrap_or(parent).join(import));
         if !import.contains('*') {
@@ -143,13 +143,13 @@ impl Node<'_> {
         Ok(names.map(|name| dir.join(name)).collect())
     }
 
-    /// The names of the files in a directory, sorted; none if it does not exist.
+    /// Returns the names of the files in a directory, sorted; none if the directory does not exist.
     fn names(&self, dir: &Path) -> Result<Vec<String>, Error> {
         let is_file = |name: &String| self.metadata(&dir.join(name)).is_ok_and(|found| found.is_file());
         Ok(self.entries(dir)?.into_iter().map(|(name, _)| name).filter(is_file).collect())
     }
 
-    /// The files below a directory in the order of Go's `filepath.Walk`, which enters directories, but no links to them.
+    /// Returns the files below a directory in the order of Go's `filepath.Walk`, which enters directories, but no links to them.
     fn tree(&self, dir: &Path) -> Result<Vec<PathBuf>, Error> {
         let within = |dir: &Path| {
             let entries = self.entries(dir)?.into_iter().rev();
@@ -170,7 +170,7 @@ impl Node<'_> {
         Ok(files)
     }
 
-    /// The names in a directory, sorted, and whether each is that of a directory; none if it does not exist.
+    /// Returns the names in a directory, sorted, and whether each is a directory's; none if the directory does not exist.
     fn entries(&self, dir: &Path) -> Result<Vec<(String, bool)>, Error> {
         let entries = match self.path(dir).and_then(fs::read_dir) {
             Ok(entries) => entries,
@@ -216,7 +216,7 @@ fn unread(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Unread { path: path.to_owned(), reason: error.to_string() }
 }
 
-/// Removes `.` and `..` of an absolute path, as Go's `filepath.Clean` does.
+/// Removes `.` and `..` from an absolute path, as Go's `filepath.Clean` does.
 fn clean(path: &Path) -> PathBuf {
     let mut cleaned = PathBuf::from("/");
     for part in path.components() {
@@ -229,7 +229,7 @@ fn clean(path: &Path) -> PathBuf {
     cleaned
 }
 
-/// Whether a name matches a pattern in which `*` stands for any text.
+/// Whether a name matches a pattern in which `*` stands for any string.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The limit of links on the way to a file, as in the kernel (`MAXSYMLINKS`).
+/// The largest number of links on the way to a file, as in the kernel (`MAXSYMLINKS`).
 const MAX_LINKS: usize = 40;
 
 /// Returns the path, without links, that leads to the node's `path` if the node's root is mounted at `root`. `..` stops at that root,
@@ -41,12 +41,12 @@ pub fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(root.join(at))
 }
 
-/// Whether the error says that a path does not exist.
+/// Whether the error means that a path does not exist.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The names of a path, and `..`, the last one first.
+/// Returns the names in a path, and `..`, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let parts = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     parts.map(|part| part.as_os_str().to_owned()).collect()

@@ -1,5 +1,5 @@
-//! Tests of an agent that finds its directories by the configuration of the container runtime, on a directory tree that stands for
-//! the node's root; and of one whose given directories are compared with that configuration.
+//! Tests of an agent that takes its directories from the container runtime's configuration, in a directory tree that stands for the node's
+//! root, and of an agent whose given directories are compared with that configuration.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use test_support::daemon::{Daemon, LIST, Node, STANDBY, SUPERSEDED, cluster, unt
 const CONTAINERD: &str = "etc/containerd/config.toml";
 const CRIO: &str = "etc/crio/crio.conf.d/10-network.conf";
 
-/// A node whose root is the directory `root`, in which these directories have a network and its plugin.
+/// A node whose root is the directory `root`. There, a network directory has a network, and a plugin directory its plugin.
 struct Host {
     node: Node,
 }
@@ -43,7 +43,7 @@ impl Host {
         symlink(target, path).unwrap();
     }
 
-    /// The configuration of a containerd that names these directories.
+    /// Writes a containerd configuration that names these directories.
     fn containerd(&self, conf: &str, bin: &str) {
         let text =
             format!("version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nconf_dir = '{conf}'\nbin_dir = '{bin}'\n");
@@ -60,7 +60,7 @@ impl Host {
         Daemon::with_flags(&self.node, &api.url(), &[&auto.map(str::to_owned)[..], &[self.root()]].concat())
     }
 
-    /// Which of chain entry and plugin are in these directories of the node.
+    /// Returns whether the chain entry and the plugin are in these directories of the node.
     fn installed(&self, conf: &str, bin: &str) -> [bool; 2] {
         let root = self.node.path("root");
         let chain = fs::read_to_string(root.join(conf).join("10-net.conflist")).unwrap_or_default();
@@ -74,7 +74,7 @@ fn report(daemon: &Daemon) -> Report {
     serde_json::from_str(&body).unwrap()
 }
 
-/// Asserts that no text of the agent names the place at which the node's root is mounted.
+/// Asserts that the agent's output names paths on the node, not paths below the mount of the node's root.
 #[track_caller]
 fn assert_paths_are_the_nodes(host: &Host, texts: &[String]) {
     let root = host.node.path("root").display().to_string();
@@ -164,7 +164,7 @@ async fn another_configuration_fails_both_probes_and_the_next_agent_works_in_its
     host.network("new/net.d", "new/bin");
     let daemon = host.start(&api);
     daemon.ready();
-    // A file that is being written does not end the agent.
+    // An incomplete file, as during a write, does not fail liveness.
     host.write(CONTAINERD, "version = ");
     daemon.readyz(503, "/etc/containerd/config.toml: invalid TOML");
     assert_eq!(daemon.get("/healthz").0, 200);
@@ -177,7 +177,7 @@ async fn another_configuration_fails_both_probes_and_the_next_agent_works_in_its
         (503, text) if text.starts_with("runtime: the runtime's directories have changed") => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    // The runtime may still read the former directory.
+    // The agent still restores the entry in the former directory, which the runtime may still read.
     host.write("old/net.d/10-net.conflist", LIST);
     until("the former chain's entry", || match host.installed("old/net.d", "old/bin") {
         [true, true] => Ok(()),
@@ -215,7 +215,8 @@ async fn a_link_that_leads_elsewhere_fails_both_probes() {
     assert_eq!(daemon.get("/healthz").0, 200);
 }
 
-/// A rolling update from given directories to found ones, the same and unknown ones.
+/// In a rolling update from given directories to `auto`, a successor must not take over while it cannot read the runtime's configuration,
+/// and must take over if it finds the same directories.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_successor_takes_over_once_it_knows_the_directories() {
     let (api, host) = (cluster().await, Host::new("odd/net.d", "odd/bin"));
@@ -251,7 +252,7 @@ async fn given_directories_that_the_runtime_does_not_read_are_named_once_and_use
                     (/etc/containerd/config.toml); given: /etc/cni/net.d and /opt/cni/bin: if that runtime starts the pods, they are \
                     not redirected; set cniConfDir to /odd/net.d";
     daemon.line(expected);
-    // Each of these causes a pass.
+    // Each removal causes another pass, which must not log the warning again.
     for _ in 0..3 {
         host.node.remove_entry();
         host.node.until_installed();

@@ -1,5 +1,5 @@
-//! Tests of the node agent: `install-cni` as a process on a node of temporary directories, with an API server double
-//! that fails on demand, over real HTTP.
+//! Tests of the node agent: `install-cni` as a process on a node that consists of temporary directories, with an API server double that
+//! injects faults, over real HTTP.
 
 #![expect(clippy::disallowed_methods, reason = "tests measure time, start processes and read files")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]

@@ -1,4 +1,4 @@
-//! Tests of an agent whose mounted directories are moved or removed on the node, as a container with hostPath volumes has them.
+//! Tests of an agent whose directories are bind mounts, as hostPath volumes are, and are moved or removed on the node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use contract::REMOVED_MARKER;
 use test_support::daemon::{Daemon, Node, cluster, until};
 
-/// Waits until both probes fail; the only reason of the installer is the directory.
+/// Waits until both probes fail and the installer's only reason is this directory.
 #[track_caller]
 fn until_replaced(daemon: &Daemon, mounted: &Path, change: &str) {
     let start = format!("{} is the mount of a directory that the node no longer has at its place: ", mounted.display());
@@ -15,7 +15,7 @@ fn until_replaced(daemon: &Daemon, mounted: &Path, change: &str) {
         ((503, live), (503, ready))
             if live.strip_prefix("mounts: ").is_some_and(is_reason)
                 && ready.lines().next().and_then(|line| line.strip_prefix("install: ")).is_some_and(is_reason)
-                // The sockets of a removed run directory cannot be bound again, which is true, too.
+                // Readiness may also report that the sockets cannot be bound again in a removed run directory.
                 && ready.lines().skip(1).all(|line| line.starts_with("sockets: ")) =>
         {
             Ok(())
@@ -41,7 +41,7 @@ async fn a_moved_directory_fails_both_probes_until_it_is_moved_back() {
         let (place, old, mounted) = (node.path(dir), node.path("old"), node.path(&format!("mounted/{dir}")));
         fs::rename(&place, &old).unwrap();
         until_replaced(&daemon, &mounted, "was moved to ");
-        // Files that the installer would restore at once.
+        // In a directory that is in place, the installer would restore these files at once.
         for name in ["10-net.conflist", "istio-cni", "istio-cni-kubeconfig"] {
             let _ = fs::remove_file(old.join(name));
         }
@@ -63,7 +63,7 @@ async fn a_moved_directory_fails_both_probes_until_it_is_moved_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "mounts directories, which requires root"]
-async fn a_removed_directory_fails_both_probes_and_a_removal_says_so() {
+async fn a_removed_directory_fails_both_probes_and_a_removal_reports_it() {
     for dir in ["net", "bin", "run"] {
         let (api, node) = (cluster().await, Node::new());
         let daemon = Daemon::with_mounts(&node, &api.url());
@@ -79,7 +79,8 @@ async fn a_removed_directory_fails_both_probes_and_a_removal_says_so() {
     }
 }
 
-/// The runtime makes `/var/lib/cni` anew, in which the agent cannot edit the chains of running pods.
+/// If the cache, `/var/lib/cni`, is replaced, the agent cannot edit the chains of running pods. It must fail liveness, stay ready, and
+/// leave a stub of the plugin on removal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "mounts directories, which requires root"]
 async fn a_replaced_cache_fails_liveness_alone_and_a_removal_leaves_a_stub() {

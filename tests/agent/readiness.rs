@@ -30,9 +30,10 @@ async fn readyz_names_missing_parts_and_the_installer_waits_for_none() {
     daemon.ready();
 }
 
-/// The kubelet's Event about a failed probe has only its status, and the image has no shell for `/readyz`.
+/// The agent must report the reason itself, because the kubelet's Event about a failed probe has only the HTTP status, and the image has no
+/// shell to request `/readyz`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_not_ready_says_why_in_its_log_and_in_one_event_on_its_pod() {
+async fn an_agent_that_is_not_ready_reports_why_in_its_log_and_in_one_event_on_its_pod() {
     let api = cluster().await;
     api.put(own_pod());
     let node = Node::new();
@@ -47,7 +48,7 @@ async fn an_agent_that_is_not_ready_says_why_in_its_log_and_in_one_event_on_its_
         "{event}"
     );
     assert_eq!(event["message"], format!("the agent is not ready: {missing}"));
-    // A new reason is logged at once, and has no Event of its own.
+    // A new reason must be logged at once, without another Event.
     std::fs::write(node.path("net/10-net.conflist"), "{").unwrap();
     let log = until("a line with the new reason", || {
         let log = daemon.log_text();
@@ -92,8 +93,8 @@ async fn the_startup_taint_is_removed_once_pods_can_start() {
     assert_eq!(api.requests_to("PATCH", "/nodes/n1").len(), 0);
     let taints = |api: &Api| api.get("nodes", "", "n1").unwrap()["spec"]["taints"].clone();
     assert_eq!(taints(&api), json!([ours, other]));
-    // The first patch fails with 409, as if another client had changed the taints after the agent has read them. The
-    // agent sends a second patch, which keeps the other taint.
+    // The first patch fails with 409, as if another client had changed the taints after the agent read them. The agent sends a second
+    // patch, which keeps the other taint.
     api.fault(Fault::on("PATCH", "/nodes/n1").status(409).times(1));
     node.remove_entry();
     api.until("the taint's end", |api| (taints(api) == json!([other])).then_some(())).await;
@@ -138,7 +139,8 @@ async fn a_hanging_installer_fails_healthz_and_does_not_prevent_shutdown() {
     assert!(log.contains("has not ended within"), "{log}");
 }
 
-/// All processes of root share the limit on inotify instances, so other processes may have used up all instances.
+/// Other processes of root may have used up all inotify instances. The agent must then check the installation each second and retry
+/// inotify.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_inotify_the_installation_is_checked_each_second_and_inotify_is_retried() {
     let api = cluster().await;
@@ -153,8 +155,8 @@ async fn without_inotify_the_installation_is_checked_each_second_and_inotify_is_
     };
     watched(0);
     daemon.line("no directory can be watched: ");
-    // A daemon that waits for an event makes its next pass after half a minute: five passes would take two minutes at
-    // least, because one may already be due at the first removal.
+    // A daemon that waits for an event makes its next pass after half a minute. Five passes would then take at least two minutes, because
+    // only the first one may already be due.
     let begin = std::time::Instant::now();
     for _ in 0..5 {
         node.remove_entry();
@@ -205,7 +207,7 @@ async fn without_the_api_servers_address_the_agent_is_not_ready() {
     assert_eq!(conf.trim(), test_support::daemon::LIST.trim(), "no chain names a plugin that has no kubeconfig");
 }
 
-/// After a reboot the run directory is empty, while the pods of the node start.
+/// After a reboot the run directory is empty while the node's pods start, so the chain entry must not wait for the kubeconfig.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_entry_is_restored_while_the_kubeconfig_is_awaited() {
     let api = cluster().await;

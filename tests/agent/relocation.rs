@@ -63,7 +63,7 @@ async fn files_in_former_directories_are_removed_once_a_successor_has_installed_
         assert_eq!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap(), LIST, "{log}");
         let former = if bin == "bin" { &["istio-cni", "ptp"][..] } else { &["ptp"] };
         assert_eq!(names(&node, "bin"), former, "{log}");
-        // The exit of the old agent has not changed the successor's files.
+        // The old agent's exit must not change the successor's files.
         let file = if owned { "net2/02-istio-cni.conflist" } else { "net2/10-net.conflist" };
         assert!(fs::read_to_string(node.path(file)).unwrap().contains("istio-cni"), "{log}");
         assert_eq!(names(&node, bin), ["istio-cni", "ptp"], "{log}");

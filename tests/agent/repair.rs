@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use test_support::api::{Api, Fault, Seen};
 use test_support::daemon::{Daemon, Node, cluster, pod, until};
 
-/// A pod of this node whose validation found no redirection.
+/// Returns a pod on this node whose validation found no redirection.
 fn broken(name: &str) -> Value {
     let mut pod = pod(name, name);
     pod["metadata"]["labels"] = json!({ "app": name });
@@ -49,8 +49,8 @@ async fn one_list_and_one_watch_of_pods_serve_the_plugin_and_repair() {
         let daemon = Daemon::start(&node, &api.url());
         daemon.ready();
         until_evicted(&api, &["listed"]);
-        // The pod's restart policy is Never, so its phase is Failed. Repair handles the pod, although the agent serves
-        // no lookups of failed pods.
+        // The phase is Failed, as with the restart policy Never. Repair must handle the pod, although the agent serves no lookups of failed
+        // pods.
         let mut failed = broken("failed");
         failed["status"]["phase"] = json!("Failed");
         api.put(failed);

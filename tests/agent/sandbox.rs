@@ -1,16 +1,17 @@
-//! Tests of pods in sandboxes that rules of the node's kernel do not reach: the response about them, and the Event.
+//! Tests of pods with sandboxed runtimes, which rules in the node's kernel do not affect: the handler in the agent's responses, and the
+//! pod's Event.
 
 use serde_json::{Value, json};
 
 use test_support::api::{Api, Fault};
 use test_support::daemon::{Daemon, Node, cluster, pod, until};
 
-/// The configuration of a containerd that has a handler with this program.
+/// Returns a containerd configuration whose handler `h` has this `runtime_type`.
 fn containerd(program: &str) -> String {
     format!("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.h]\nruntime_type = '{program}'\n")
 }
 
-/// Writes a containerd's configuration below a directory that stands for the node's root, and returns the flag that names it.
+/// Writes a containerd configuration below a directory that stands for the node's root, and returns the flag that names this directory.
 fn root(node: &Node, text: &str) -> String {
     let file = node.path("root/etc/containerd/config.toml");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The state of the node after SIGTERM, for each state of the DaemonSet.
+//! Tests of what remains on the node after SIGTERM, for each state of the DaemonSet.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// A change of the cluster before SIGTERM.
 type Change = Box<dyn FnOnce(&Api) + Send>;
 
-/// Starts a daemon that installs, changes the cluster and ends the daemon by SIGTERM. Returns the parts of the
-/// installation that remain, and the log.
+/// Starts a daemon, waits until it is ready, changes the cluster, and sends SIGTERM. Returns the parts of the installation that remain, and
+/// the log.
 async fn remaining_after(change: Change) -> (Vec<&'static str>, String) {
     let api = cluster().await;
     api.put(own_pod());
@@ -59,7 +59,7 @@ fn forced(api: &Api) {
     withdrawn(401)(api);
 }
 
-/// Returns a change of the DaemonSet.
+/// Returns a change that edits the DaemonSet.
 fn changed(change: impl FnOnce(&mut Value)) -> Change {
     let mut daemon_set = daemon_set();
     change(&mut daemon_set);
@@ -101,7 +101,7 @@ async fn the_plugin_stays_after_an_upgrade_or_an_unknown_state() {
             ),
             (UNKNOWN, failing("/daemonsets/", Fault::cut)),
             (UNKNOWN, failing("/daemonsets/", |fault| fault.status(503))),
-            // The API server refuses the request while Helm replaces the roles by those of Istio's chart.
+            // The API server refuses the request while Helm replaces the roles with those in Istio's chart.
             ("kept: the DaemonSet may not be read (status 403)", failing("/daemonsets/", |f| f.status(403))),
             ("kept: the DaemonSet may not be read (status 401)", failing("/daemonsets/", |f| f.status(401))),
             ("its token with it", Box::new(forced)),
@@ -144,7 +144,7 @@ async fn an_incomplete_removal_is_an_error_and_no_chain_names_a_missing_plugin()
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
     api.remove("daemonsets", "istio-system", "istio-cni-node");
-    // The process is stopped, so that the installer makes no further pass before SIGTERM.
+    // The process is stopped, so that the installer makes no other pass before SIGTERM.
     daemon.signal(Signal::SIGSTOP);
     std::fs::rename(node.path("net"), node.path("not_selecting")).unwrap();
     std::fs::write(node.path("net"), "no directory").unwrap();

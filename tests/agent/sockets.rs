@@ -34,8 +34,8 @@ async fn a_lookup_is_answered_by_200_404_or_before_the_list_503() {
     for unknown in ["db", "far"] {
         assert_eq!(node.request(unknown, ""), (404, "no such pod on this node\n".to_owned()), "{unknown}");
     }
-    // The response has the UID of the pod in the agent's cache. By this UID the plugin detects that the cached pod is
-    // another pod of the same name.
+    // The response has the UID of the pod in the agent's cache. By this UID the plugin detects that the cached pod is another pod with the
+    // same name.
     let (status, namesake) = node.request("web", "u9");
     assert!(status == 200 && namesake.contains("\"uid\":\"u1\""), "{status} {namesake}");
     let socket = node.path("run/agent.sock");
@@ -241,7 +241,8 @@ async fn replaced_sockets_are_closed() {
     });
 }
 
-/// After a reboot the run directory is a new file system, which other programs may have filled.
+/// After a reboot, other programs may have used up the inodes of the new file system at the run directory. The agent must restore the entry
+/// nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "mounts a file system, which requires root"]
 async fn an_agent_that_cannot_bind_its_sockets_restores_the_entry() {

@@ -123,7 +123,7 @@ async fn a_page_of_250_pods_is_small_and_fast() {
     assert!(size < PAGE, "{size} bytes");
 }
 
-/// The plugin reports that no backend can program rules: the agent is not ready until the plugin finds one.
+/// If the plugin reports that no backend can program rules, the agent must not be ready until the plugin finds one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backend_that_the_plugin_lacks_makes_the_agent_not_ready() {
     let api = cluster().await;

@@ -165,7 +165,7 @@ async fn a_superseded_agent_takes_over_again_when_its_successor_is_killed() {
     assert_eq!((node.request("web", "u1").0, node.installed().len()), (200, 5));
 }
 
-/// Two DaemonSets serve the node, and the one whose agent is active is deleted.
+/// If the DaemonSet of the active agent is deleted and another DaemonSet has an agent on standby, that agent must take over without a gap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_whose_daemon_set_is_deleted_leaves_the_installation_to_the_one_that_stands_by() {
     let (api, node, old) = served().await;
@@ -182,12 +182,12 @@ async fn an_agent_whose_daemon_set_is_deleted_leaves_the_installation_to_the_one
         node.until_installed();
     });
     assert!(missing.is_empty(), "missing meanwhile: {missing:?}");
-    // Nobody takes over from the last agent.
+    // No agent takes over from the last one, so it must remove the installation.
     let (code, log) = old.end();
     assert_eq!((code, node.installed()), (Some(0), vec![]), "{log}");
 }
 
-/// An agent that stands by and does not respond, as one of a node that is short of memory, does not keep the plugin on the node.
+/// A standby agent that does not respond, as on a node that is short of memory, must not prevent the removal of the plugin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_stands_by_and_is_stopped_does_not_prevent_a_removal() {
     let (api, node, old) = served().await;
@@ -241,7 +241,7 @@ async fn an_agent_with_an_api_server_by_name_takes_over() {
     assert_eq!(node.request("web", "u1").0, 200);
 }
 
-/// An agent with a wrong setting takes over abandoned sockets and is superseded, which does not make it ready.
+/// An agent with a wrong setting that takes over abandoned sockets and is then superseded must not become ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_superseded_agent_that_was_never_ready_stays_so() {
     let (api, node, first) = served().await;

@@ -34,7 +34,7 @@ fn requests(api: &Api) -> Vec<Seen> {
     api.requests_to("POST", PATH)
 }
 
-/// Returns the kind of the object to which each requested token is bound; null if it is bound to none.
+/// Returns the kind of the object to which each requested token is bound; null for an unbound token.
 fn bound_kinds(api: &Api) -> Vec<Value> {
     requests(api).iter().map(|seen| seen.body["spec"]["boundObjectRef"]["kind"].clone()).collect()
 }
@@ -98,7 +98,8 @@ async fn an_api_server_that_binds_to_no_node_issues_a_token_that_is_not_bound() 
     let (api, node, daemon) = started(3600, [failing().status(400).times(1)]).await;
     daemon.ready();
     until_written(&node, "issued-2");
-    // No API server binds the plugin's token to the agent's pod, which runs under another service account.
+    // The second request is unbound, because no API server would bind the plugin's token to the agent's pod, which runs under another
+    // service account.
     assert_eq!(bound_kinds(&api), [json!("Node"), Value::Null]);
     assert_eq!(requests(&api)[1].body["spec"]["expirationSeconds"], 604_800);
 }
@@ -130,7 +131,7 @@ async fn requests_are_repeated_until_the_api_server_issues_a_token() {
     let (api, _node, daemon) = started(3600, [failing().times(5)]).await;
     daemon.ready();
     let pauses = pauses(&requests(&api));
-    // The least pauses follow from the limit; the machine may add to them.
+    // These are the minimum pauses; a busy machine may lengthen them.
     let least = [1000, 2000, 4000, 5000, 5000];
     assert!(pauses.len() == 5 && pauses.iter().zip(least).all(|(pause, least)| *pause >= least), "{pauses:?}");
 }

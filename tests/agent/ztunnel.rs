@@ -90,8 +90,7 @@ fn uid(text: &str) -> Uid {
     Uid::new(text).unwrap()
 }
 
-/// Creates a pod whose "netns" is this process's namespace of the given type, so that another type gives another
-/// namespace.
+/// Creates a pod whose "netns" is this process's namespace of the given type, so that pods with different types have different namespaces.
 fn pod(name: &str, namespace: &str) -> Enrolled<PodNetns> {
     let netns = Netns::open(Path::new(&format!("/proc/self/ns/{namespace}"))).unwrap();
     Enrolled { workload: Workload::new("shop", name, "web").unwrap(), netns: PodNetns::new(netns).unwrap() }
@@ -146,8 +145,8 @@ async fn the_newest_gets_additions_and_all_get_deletions() {
     assert_eq!((additions(&old), additions(&new)), ([1, 0, 0], [1, 1, 1]));
     assert!(server.ztunnels.delete(&uid("u3")).await.is_some());
     assert_eq!([&old, &new].map(|ztunnel| ztunnel.seen().count("del u3")), [1, 1]);
-    // Once the newer connection is closed, the older one is the newest again. It gets the requests that it has missed,
-    // and those for new pods.
+    // Once the newer connection is closed, the older one is the newest again. It receives the requests that it missed, and requests for new
+    // pods.
     drop(new);
     server.until_connected(1);
     server.add("u4").await.unwrap();
@@ -157,7 +156,7 @@ async fn the_newest_gets_additions_and_all_get_deletions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_addition_waits_for_a_ztunnel_and_says_when_there_is_none() {
+async fn an_addition_waits_for_a_ztunnel_and_fails_if_none_responds() {
     let server = Server::filled(LIMITS);
     let limit = Duration::from_millis(300);
     let error = server.ztunnels.add(&uid("u1"), pod("u1", "net"), limit).await.unwrap_err();
@@ -192,13 +191,13 @@ async fn a_restart_of_either_side_drains_no_enrolled_pod() {
     next.add("u1").await.unwrap();
     let seen = ztunnel.seen();
     assert_eq!((seen.drained.len(), seen.exit), (1, None));
-    // If a pod has another netns than before, ztunnel replaces the pod's proxy.
+    // If a pod's netns changes, ztunnel replaces the pod's proxy.
     next.ztunnels.add(&uid("u1"), pod("u1", "ipc"), LONG).await.unwrap();
     assert_eq!(ztunnel.seen().drained, ["u3", "u1"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_answer_never_counts_for_another_request() {
+async fn a_late_response_acknowledges_no_other_request() {
     let server = Server::filled(Limits { response: Duration::from_secs(3), ..LIMITS });
     let ztunnel = Ztunnel::start(&server.path);
     server.add("u1").await.unwrap();
@@ -210,7 +209,7 @@ async fn a_late_answer_never_counts_for_another_request() {
             assert!(Instant::now() < deadline, "the connection stays; last: {}", server.page());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // Only now the double sends the acknowledgement of u2, on the connection that the server has closed.
+        // Only now does the double send the acknowledgement of u2, on the connection that the server has closed.
         ztunnel.hold(false);
     });
     late.expect("the next connection has acknowledged the pod");
@@ -221,7 +220,7 @@ async fn a_late_answer_never_counts_for_another_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_was_sent_ahead_counts_for_no_request() {
+async fn a_response_before_any_request_ends_the_connection() {
     let server = Server::start(LIMITS);
     let raw = Raw::greet(&server.path);
     raw.send(&ack("")).unwrap();
@@ -291,7 +290,7 @@ async fn hostile_packets_end_only_their_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_says_no_hello_leads_nobody_and_is_disconnected() {
+async fn a_client_that_sends_no_hello_receives_no_requests_and_is_disconnected() {
     // The limit is long enough for the hello of the ztunnel double on a busy machine.
     let server = Server::filled(Limits { hello: Duration::from_secs(5), ..LIMITS });
     let ztunnel = Ztunnel::start(&server.path);
@@ -318,8 +317,8 @@ async fn a_client_with_a_full_queue_is_disconnected_and_the_others_go_on() {
             tokio::task::yield_now().await;
         }
         for uid in ["a", "b", "c"].map(uid) {
-            // The slow connection has not responded. The queue of the other one holds one request, so the next deletion
-            // waits until ztunnel has received this one.
+            // The slow connection does not respond. The queue of ztunnel's connection holds one request, so the next deletion waits until
+            // ztunnel has received this one.
             drop(server.ztunnels.delete(&uid));
             until_seen(&ztunnel, "a deletion", |seen| seen.count(&format!("del {uid}")) == 1);
         }
@@ -333,7 +332,7 @@ async fn a_client_with_a_full_queue_is_disconnected_and_the_others_go_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn descriptors_are_closed_with_their_pods() {
-    // Counts this process's descriptors of UTS namespaces, which no other test in it opens.
+    // Counts this process's descriptors of UTS namespaces, which no other test in this process opens.
     let open = || {
         let entries = std::fs::read_dir("/proc/self/fd").unwrap();
         let links = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());

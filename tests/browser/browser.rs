@@ -31,7 +31,7 @@ struct Driver {
 impl Browser {
     pub(crate) fn start() -> Result<Self> {
         let (driver, profile) = (Driver::start()?, tempfile::tempdir()?);
-        // Without a sandbox, which does not start for root; /dev/shm is small in containers.
+        // Chromium's sandbox does not start for root; /dev/shm is small in containers.
         let arguments = [
             "--headless=new".to_owned(),
             "--no-sandbox".to_owned(),

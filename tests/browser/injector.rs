@@ -92,7 +92,7 @@ fn bundle(api: &Api) -> String {
     String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
 }
 
-/// Sends reviews of pods, of which an annotation of the first ones is invalid and some of the others request no sidecar.
+/// Sends reviews of pods. The first pods have an invalid annotation; some of the others request no sidecar.
 async fn reviewed(port: u16, bundle: &str) {
     let mut connection = Connection::open((Ipv4Addr::LOCALHOST, port).into(), &trusting(bundle)).await.unwrap();
     for number in 0..REFUSALS + SLOWEST {

@@ -1,4 +1,4 @@
-//! The agent of a node with 250 pods of all verdicts.
+//! The agent of a node with 250 pods, which have all possible verdicts.
 
 use serde_json::{Value, json};
 use test_support::api::Api;
@@ -43,7 +43,7 @@ impl Agent {
     }
 }
 
-/// The lines of all pods but the last: one pod each is skipped, failed and drifted.
+/// Returns the lines of all pods but the last. One pod was skipped, one failed, and one drifted.
 fn lines() -> Vec<Value> {
     let mut lines: Vec<Value> = (0..crowd::PODS - 1).map(crowd::line).collect();
     (lines[1]["verdict"], lines[1]["reason"]) = ("skipped".into(), "excluded_namespace".into());

@@ -16,7 +16,7 @@ use crate::node::Agent;
 
 /// The size limit of a page in bytes.
 const MAX_SIZE: usize = 100_000;
-/// The limit of the shortest response time.
+/// The limit on the shortest of several response times.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
 /// A page under test.
@@ -98,7 +98,7 @@ impl Stage {
     }
 }
 
-/// The reason why no trial can run.
+/// Returns why no trial can run; `None` if all can.
 fn missing() -> Option<String> {
     let absent = ["chromium", "chromedriver"].into_iter().find(|name| !is_on_path(name));
     absent.map(|name| format!("{name} is not on the PATH")).or_else(|| match axe() {

@@ -69,7 +69,7 @@ impl View {
     }
 }
 
-/// Checks that axe-core finds nothing to criticize in the loaded page.
+/// Checks that axe-core reports no violations in the loaded page.
 fn violations(pages: &Pages) -> Result<()> {
     let run = "const done = arguments[arguments.length - 1];
         axe.run(document).then((found) => done([found.passes.length, found.violations.map((one) => ({

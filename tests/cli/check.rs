@@ -27,8 +27,8 @@ fn expect(done: &Output, check: &str, result: &str, said: &str) {
     assert!(found.iter().any(|(is, text)| is == result && text.contains(said)), "{check}: {found:?}");
 }
 
-/// Creates the objects of a cluster in which agent and webhook are installed. The webhook's CA certificate expires in
-/// `days` and a half.
+/// Creates the objects of a cluster in which agent and webhook are installed. The webhook's CA certificate expires in `days` days and
+/// twelve hours.
 fn install(api: &Api, days: u64) {
     let mut authority = rcgen::CertificateParams::new(["authority".to_owned()]).unwrap();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -181,8 +181,8 @@ fn directories_are_found_and_further_settings_of_the_runtime_are_named() {
     expect(&done, "directories", "failed", "/etc/containerd/config.toml: invalid TOML");
 }
 
-/// As root, the check tries the rules in new network namespaces. Without the capabilities for that, it gives one
-/// warning that the rules were not tried.
+/// As root, the check tries the rules in new network namespaces. Without the capabilities for that, it must give one warning that the rules
+/// were not tried.
 #[test]
 fn the_kernel_is_checked_or_the_missing_capability_is_named() {
     let dir = tempfile::tempdir().unwrap();

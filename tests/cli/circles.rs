@@ -1,5 +1,5 @@
-//! Checks that the modules of a directory do not import each other in a circle. Imports of tests do not count, nor does
-//! what a module and its parent import of each other.
+//! Checks that modules in the same directory do not import each other in a cycle. Imports in tests, and imports between a module and its
+//! parent, are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,13 +13,14 @@ use crate::paths::{self, paths};
 /// The path of a module from the crate's root.
 type Module = Vec<String>;
 
-/// The number of imports that are followed from one name: an import of a crate's item that has the crate's name refers to itself.
+/// The maximum number of imports that are followed from one name. An item that is imported from a crate of the same name would otherwise be
+/// followed forever.
 const MAX_IMPORTS: usize = 8;
 
-/// The references between the modules of one parent: the files that have one, each with the line of the first.
+/// The references between the modules of one parent. For each pair, the files with such a reference, each with the line of the first.
 type Edges = BTreeMap<(String, String), BTreeMap<PathBuf, usize>>;
 
-/// The modules of a crate and the paths in their files, without those of tests.
+/// The modules of a crate and the paths in their files, except tests.
 #[derive(Default)]
 struct Tree {
     modules: BTreeSet<Module>,
@@ -29,11 +30,11 @@ struct Tree {
 }
 
 impl Tree {
-    /// Adds the module of a file, and the modules that the file declares. `read` returns the text of a file.
+    /// Adds the module of a file, and the modules that the file declares. `read` returns a file's content.
     fn add(&mut self, file: &Path, module: &[String], read: &dyn Fn(&Path) -> String) {
         let tokens = TokenStream::from_str(&read(file)).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let tokens = without_tests(tokens);
-        // The root's modules are beside it, those of other modules in a directory of their name.
+        // The root's submodules are next to its file; other modules have theirs in a directory with the module's name.
         let directory = if module.is_empty() { file.with_file_name("") } else { file.with_extension("") };
         for name in declared(tokens.clone()) {
             let file = directory.join(format!("{name}.rs"));
@@ -49,8 +50,8 @@ impl Tree {
         self.files.push((file.to_owned(), paths));
     }
 
-    /// Returns the modules that own what `path` names. An item that its module imports belongs to the module from which
-    /// it is imported. At most `imports` imports are followed.
+    /// Returns the modules that own what `path` names. An imported item belongs to the module from which it is imported. At most `imports`
+    /// imports are followed.
     fn owners(&self, path: &paths::Path, imports: usize) -> Vec<Module> {
         let (mut module, segments) = (path.module.clone(), path.segments.as_slice());
         for (at, segment) in segments.iter().enumerate() {
@@ -123,7 +124,7 @@ fn is_of_tests(attribute: &Group) -> bool {
     text == "cfg(test)" || text.starts_with("cfg(all(test,") || text == "cfg(doctest)"
 }
 
-/// Returns the modules that are declared in files of their own.
+/// Returns the names of the modules that are declared without a body, and thus are in files of their own.
 fn declared(tokens: TokenStream) -> Vec<String> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let declaration = |tokens: &[TokenTree]| match tokens {
@@ -135,7 +136,7 @@ fn declared(tokens: TokenStream) -> Vec<String> {
     tokens.windows(3).filter_map(declaration).collect()
 }
 
-/// Returns the circles among the modules of one parent: their names, and a line for each place of an edge.
+/// Returns a description of each cycle among the modules of one parent: the modules' names, and a line for each reference.
 fn circles(edges: &Edges) -> Vec<String> {
     let modules: BTreeSet<&String> = edges.keys().map(|(from, _)| from).collect();
     let reached: BTreeMap<&String, BTreeSet<&String>> =
@@ -165,7 +166,7 @@ fn reached<'a>(edges: &'a Edges, from: &'a String) -> BTreeSet<&'a String> {
     reached
 }
 
-/// Returns the circles of the crate with this root file, each with its directory.
+/// Returns the cycles in the crate with this root file, each with its directory.
 fn circles_of(root: &Path, read: &dyn Fn(&Path) -> String) -> Vec<String> {
     let mut tree = Tree::default();
     tree.add(root, &[], read);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use test_support::api::Api;
 use test_support::program::under_test;
 
-/// Runs the program with this standard input, without any cluster except that of `kubeconfig`.
+/// Runs the program with this standard input. Only the cluster in `kubeconfig`, if there is one, is accessible.
 pub(crate) fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
     let mut command = Command::new(under_test("istio-cnictl"));
     command.args(args).env_clear().env("HOME", "/nowhere").envs(kubeconfig.map(|path| ("KUBECONFIG", path)));
@@ -23,7 +23,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Writes a kubeconfig for this server.
+/// Writes a kubeconfig for the server at this URL.
 pub(crate) fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
     let path = dir.join("kubeconfig");
     test_support::api::kubeconfig(&path, url);
@@ -120,7 +120,7 @@ fn errors_are_reported_without_output() {
     }
 }
 
-/// KUBECONFIG is a list, of which kubectl skips files that do not exist. What cannot be read is named.
+/// Like kubectl, the program must skip missing files in the list KUBECONFIG, and name a file that cannot be parsed.
 #[test]
 fn kubeconfigs_are_found_as_kubectl_finds_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `istio-cnictl` with Dapr: documents get the sidecar of `/mutate`, and pods are explained.
+//! `istio-cnictl` with Dapr: documents get the sidecar that the webhook's `/mutate` injects, and pods are explained.
 
 use dapr::{Era, Facts, Request, Settings, Trust, User, review};
 use inject::{apply, documents, yaml};
@@ -64,7 +64,7 @@ fn a_pod_is_injected_as_by_the_webhook() {
 }
 
 #[test]
-fn templates_are_injected_where_their_pods_stand() {
+fn pod_templates_of_workloads_are_injected() {
     for (api, kind, template) in [
         ("apps/v1", "Deployment", "/spec/template"),
         ("batch/v1", "Job", "/spec/template"),

@@ -13,7 +13,7 @@ fn documents() -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// Returns the text without its code blocks.
+/// Returns a document without its code blocks.
 fn prose(text: &str) -> String {
     let mut code = false;
     let lines = text.lines().filter(|line| {
@@ -45,7 +45,7 @@ fn has_anchor(text: &str, wanted: &str) -> bool {
     headings.map(anchor).any(|found| found == wanted)
 }
 
-/// Returns an error text if a link of a document is broken.
+/// Returns an error message if a link in a document is broken.
 fn broken(document: &Path, target: &str) -> Option<String> {
     if target.contains("://") {
         return None;

@@ -1,5 +1,5 @@
-//! Tests of `istio-cnictl explain`: where it reads the pod from, its texts and output formats, saved calls of the
-//! plugin, and hostile names.
+//! Tests of `istio-cnictl explain`: where it reads the pod from, its messages and output formats, saved calls of the plugin, and hostile
+//! names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) fn said(done: &Output) -> String {
 }
 
 #[test]
-fn the_exit_code_says_whether_all_pods_can_start() {
+fn the_exit_code_reports_whether_all_pods_can_start() {
     let refused_by_webhook = annotated("traffic.sidecar.istio.io/includeInboundPorts: x");
     let refused_by_plugin = injected("u1").replace("'{}'", "'{}', traffic.sidecar.istio.io/includeInboundPorts: x");
     let status = "status: {initContainerStatuses: [{name: istio-validation, state: {terminated: {exitCode: 126}}}]}";
@@ -60,7 +60,7 @@ pub(crate) fn json_of(done: &Output) -> Value {
     serde_json::from_str(&said(done)).unwrap()
 }
 
-/// [`POD`] with these annotations, in YAML's flow style.
+/// Returns [`POD`] with these annotations, in YAML's flow style.
 fn annotated(annotations: &str) -> String {
     POD.replace("namespace: shop}", &format!("namespace: shop, annotations: {{{annotations}}}}}"))
 }
@@ -183,7 +183,7 @@ fn an_application_on_a_port_of_the_proxy_is_named_before_and_after_the_injection
     }
 }
 
-/// An injected pod with this UID.
+/// Returns an injected pod with this UID, as YAML.
 pub(crate) fn injected(uid: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, uid: {uid}, annotations: {{sidecar.istio.io/status: '{{}}'}}}}\n\
@@ -248,12 +248,12 @@ async fn a_saved_calls_pod_is_that_of_the_cluster() {
     assert!(text(&done.stderr).contains("could not read pod shop/web"), "{done:?}");
     api.put(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "shop", "name": "web" },
         "spec": { "containers": [{ "name": "app", "image": "a" }] } }));
-    // The pod in the API server double has another UID than that in the saved call.
+    // The pod in the API server double has another UID than the pod in the saved call.
     let explained = json_of(&saved.explain(&conf(), "json", Some(&path)));
     assert_eq!(explained[0]["pod"]["injection"]["injected"], false);
 }
 
-/// Creates a running pod on node `n1`, redirected according to its annotations, with the agent of that node.
+/// Creates a pod running on node `n1`, redirected according to its annotations, and that node's agent, which has this report.
 fn running(api: &Api, report: &Value) -> tempfile::TempDir {
     let mut pod: Value = serde_saphyr::from_str(&injected("u1")).unwrap();
     pod["metadata"]["name"] = json!("web-0");
@@ -275,9 +275,10 @@ fn put_validation(api: &Api, status: &Value) {
     api.put(pod);
 }
 
-/// The RuntimeClass of the cluster decides by its handler whether the pod runs in a sandbox, and else the name of the class.
+/// The handler in the cluster's RuntimeClass decides whether the pod has a sandboxed runtime. If the cluster lacks the RuntimeClass, the
+/// name of the class decides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_handler_of_a_pods_runtime_class_tells_a_sandbox() {
+async fn the_handler_of_a_runtime_class_decides_whether_a_pod_is_sandboxed() {
     let api = Api::start().await;
     let dir = running(&api, &report_of(&json!({ "verdict": "redirected", "reason": "created" })));
     let path = kubeconfig(dir.path(), &api.url());
@@ -294,7 +295,7 @@ async fn the_handler_of_a_pods_runtime_class_tells_a_sandbox() {
     }
 }
 
-/// A report with this entry for the pod `shop/web-0`.
+/// Returns a report with this entry for the pod `shop/web-0`.
 fn report_of(entry: &Value) -> Value {
     let mut entry = entry.clone();
     entry["name"] = json!("shop/web-0");

@@ -32,7 +32,7 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/make")
 }
 
-/// The output of a suite in which these trials have failed, each with its error.
+/// Returns the output of a suite in which these trials failed, each with its error.
 fn failures(failed: &[(&str, &str)]) -> String {
     let reports: Vec<String> = failed.iter().map(|(name, error)| format!("---- {name} ----\n{error}\n")).collect();
     let names: Vec<String> = failed.iter().map(|(name, _)| format!("    {name}\n")).collect();
@@ -45,7 +45,7 @@ fn failures(failed: &[(&str, &str)]) -> String {
 }
 
 impl Stage {
-    /// A suite that lists three tests and prints `all`; its failed trials print `again` when they run alone.
+    /// Creates a suite that lists three tests and prints `all`; its failed trials print `again` when they run alone.
     fn new(all: (&str, i32), again: (&str, i32)) -> Self {
         let stage = Self { dir: tempfile::tempdir().unwrap() };
         stage.write("cargo", CARGO);
@@ -70,7 +70,7 @@ impl Stage {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Returns a script's exit code and what it prints, with this directory as that of the gate.
+    /// Returns the exit code and the output of a script that has this directory as the gate's directory.
     fn run(&self, script: &str, args: &[&str]) -> (Option<i32>, String) {
         let path = format!("{}:{}", self.dir.path().display(), std::env::var("PATH").unwrap());
         let mut command = Command::new(scripts().join(script));
@@ -82,7 +82,7 @@ impl Stage {
         self.run("suite", &[name, "3", "--include-ignored"])
     }
 
-    /// The number of trials that ran once more.
+    /// Returns the number of trials that ran once more.
     fn second_tries(&self) -> usize {
         self.read("calls").matches("--exact").count()
     }

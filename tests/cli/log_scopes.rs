@@ -32,7 +32,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the sources of libraries with their texts.
+/// Returns the sources of libraries with their contents.
 fn texts() -> Vec<(PathBuf, String)> {
     files()
         .into_iter()

@@ -1,5 +1,5 @@
-//! The paths in a source file: those of its `use` declarations, its expressions and types, and its macros. The tests of
-//! the sources' structure call it. It reads no file.
+//! Finds the paths in a source file: in its `use` declarations, its expressions and types, and its macros. The tests of the sources'
+//! structure use it. It reads no file.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -56,8 +56,8 @@ fn is_punct(token: &TokenTree, character: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
 }
 
-/// Adds the paths of a tree after the path `base` to `found`, and returns the tokens after the tree. `imports` is true
-/// in a `use` declaration.
+/// Adds the paths of a path or `use` tree that follows `base` to `found`, and returns the tokens after it. `imports` is true in a `use`
+/// declaration.
 fn tree<'a>(tokens: &'a [TokenTree], base: &Path, imports: bool, found: &mut Vec<Path>) -> &'a [TokenTree] {
     let extended = |name: &str, token: &TokenTree| {
         let mut path = Path { line: token.span().start().line, ..base.clone() };
@@ -85,7 +85,7 @@ fn tree<'a>(tokens: &'a [TokenTree], base: &Path, imports: bool, found: &mut Vec
             found.push(extended("*", star));
             after
         }
-        // Generic arguments, whose tokens follow.
+        // Generic arguments follow; the caller reads their tokens.
         rest => {
             found.push(base.clone());
             rest

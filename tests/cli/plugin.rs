@@ -97,8 +97,7 @@ fn del_succeeds_without_output_for_any_input_of_a_runtime() {
     assert_eq!(odd_args.code, 0, "{odd_args:?}");
 }
 
-/// The plugin accepts the input that Go's encoder writes for a pod whose annotations have the maximum size that the API
-/// server allows.
+/// The plugin must accept the input that Go's encoder writes for a pod whose annotations have the maximum size that the API server allows.
 #[test]
 fn the_annotations_of_a_pod_are_never_too_large() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +146,7 @@ fn gc_has_nothing_to_collect() {
 }
 
 #[test]
-fn input_that_is_no_configuration_is_refused_with_its_fault() {
+fn invalid_configurations_are_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let whole = conf("1.0.0", dir.path(), &json!({}));
     let huge = format!(r#"{{"name":"x","pad":"{}"}}"#, "y".repeat(8 << 20));

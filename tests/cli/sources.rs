@@ -303,7 +303,7 @@ fn the_platform_of_values_and_of_an_operator_is_that_of_the_pod_unless_a_flag_na
 }
 
 #[test]
-fn components_of_an_operator_stand_for_values_and_a_profile_that_is_not_known_is_named() {
+fn components_of_an_operator_set_values_and_an_unknown_profile_is_named() {
     let files = Files::new();
     let (pod, said) = built_in(&files.flags(&[("--operatorFileName", "no-plugin")]));
     assert_eq!((&pod["spec"]["initContainers"][0]["name"], &*said), (&json!("istio-init"), ""));

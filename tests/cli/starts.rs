@@ -1,4 +1,4 @@
-//! Tests that `istio-cnictl explain` and `kube-inject` say the same of pods that are not redirected, or do not start.
+//! Tests that `istio-cnictl explain` and `kube-inject` report the same about pods that are not redirected, or do not start.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn an_application_that_runs_as_the_proxy_is_named() {
 }
 
 #[test]
-fn limits_of_the_whole_pod_are_judged_as_the_webhook_sees_them() {
+fn pod_level_limits_are_checked_as_the_webhook_sees_them() {
     let limits = "spec: {resources: {limits: {cpu: '4'}}, ";
     let pod = POD.replace("spec: {", limits).replace("image: a", "image: a, resources: {requests: {cpu: 100m}}");
     let shown = said(&cnictl(&["explain", "-f", "-", "--builtIn"], &pod, None));
@@ -72,7 +72,7 @@ fn limits_of_the_whole_pod_are_judged_as_the_webhook_sees_them() {
     assert!(shown.contains("  redirected: yes"), "{shown}");
 }
 
-/// The document that `kube-inject` makes of [`POD`].
+/// Returns the document into which `kube-inject` turns [`POD`].
 fn injected_by_hand() -> Value {
     let done = cnictl(&["kube-inject", "-f", "-", "--builtIn"], POD, None);
     serde_saphyr::from_str(text(&done.stdout).trim_end().trim_end_matches("---")).unwrap()
@@ -184,7 +184,7 @@ fn the_namespace_of_a_workload_is_that_of_its_pods() {
 }
 
 #[test]
-fn a_skipped_pod_that_asks_for_the_image_of_a_template_is_warned_about() {
+fn a_skipped_pod_that_requests_a_templates_image_gets_a_warning() {
     let gateway = POD.replace("{name: app, image: a}", "{name: app, image: a}, {name: istio-proxy, image: auto}");
     let warning =
         "container \"istio-proxy\" has the image \"auto\", which stands for that of a template; nobody sets it";

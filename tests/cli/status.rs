@@ -16,7 +16,7 @@ use crate::cnictl::{cnictl, kubeconfig, text};
 
 /// The number of agents in the test with a large cluster.
 const FLEET: usize = 1000;
-/// A number of agents that `status` reads at once.
+/// A number of agents that `status` must read concurrently.
 const AT_ONCE: usize = 8;
 
 fn pod_of(node: &str) -> String {

@@ -48,8 +48,8 @@ fn title(columns: Option<u16>) -> String {
     columns.map_or("through a pipe".to_owned(), |columns| format!("on a terminal of {columns} columns"))
 }
 
-/// Returns the text of an output in all [`FORMS`]. Consecutive forms with equal texts share a section. Escape
-/// characters are replaced by visible symbols.
+/// Returns an output in all [`FORMS`]. Consecutive forms with equal outputs share a section. Escape characters are replaced with visible
+/// symbols.
 fn snapshot(mut output: impl FnMut(Option<u16>) -> String) -> String {
     let mut sections: Vec<(String, String)> = Vec::new();
     for columns in FORMS {

@@ -43,7 +43,7 @@ fn each_side_of_a_pod_has_its_verdict() {
 }
 
 #[test]
-fn a_pod_without_redirection_says_why() {
+fn the_trace_of_a_pod_without_redirection_has_the_reason() {
     let input = POD.replace("{containers", "{hostNetwork: true, containers");
     let all = traced(&["--builtIn", "-f", "-", "--outbound", "198.51.100.7:80"], &input);
     assert_eq!(all[0]["verdict"], json!(null));

@@ -1,5 +1,5 @@
-//! Random pods with random annotations, injected with each configuration, and with random templates by `kube-inject`: the API server
-//! accepts each of them, in a dry run with strict validation.
+//! Random pods, injected with random configurations, and random documents, injected by `kube-inject` with random templates. The API server
+//! must accept each of them in a dry run.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -34,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// The number of random pods. Half of them have an annotation or a container that no injection can follow.
+/// The number of random pods. The injection refuses about half of them, because of an annotation or a container.
 const PODS: u32 = 200;
 
 fn accepts(stage: &Stage<'_>) -> Result<()> {
@@ -60,23 +60,23 @@ fn count<S: Strategy>(strategy: &S, body: impl Fn(S::Value) -> Result<u32>) -> R
     Ok(sum.get())
 }
 
-/// A kind of documents with a pod: its name, its collection, and the restart policy that a template of a pod must have; a Pod needs none.
+/// A kind of document with a pod: its name, its collection, and the restart policy that its pod template must have; `None` for a Pod.
 type Kind = (&'static str, &'static str, Option<&'static str>);
 
 const KINDS: [Kind; 3] =
     [("Pod", "pods", None), ("Deployment", "deployments", Some("Always")), ("Job", "jobs", Some("Never"))];
 
-/// Words of the reasons for which `kube-inject` refuses a random document.
+/// Parts of the errors with which `kube-inject` may refuse a random document.
 const REFUSALS: [&str; 3] =
     ["the injected pod would not start: ", "annotation \"", "requested template \"absent\" not found"];
 
-/// The class that some of the random templates name.
+/// The RuntimeClass that some of the random templates name.
 const RUNTIME_CLASS: &str = "gvisor";
 
 fn prints(stage: &Stage<'_>) -> Result<()> {
     let classes = "/apis/node.k8s.io/v1/runtimeclasses";
     let class = json!({ "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": RUNTIME_CLASS }, "handler": "runsc" });
-    // That of a former run on this cluster.
+    // Deletes the RuntimeClass of an earlier run on this cluster.
     stage.cluster.delete_existing(&format!("{classes}/{RUNTIME_CLASS}"))?;
     stage.cluster.create(classes, &class)?;
     let result = print_random(stage);
@@ -112,11 +112,11 @@ fn document(pod: &Value, (kind, _, restart): Kind) -> Value {
     if kind == "Deployment" {
         spec["template"]["metadata"]["labels"]["run"] = "web".into();
         spec["selector"]["matchLabels"]["run"] = "web".into();
-        // A template writes this value, and no pod has it before.
+        // Some of the templates set this value, which no pod has before.
         spec["selector"]["matchExpressions"] = json!([{ "key": "team", "operator": "NotIn", "values": ["default"] }]);
     }
     if kind == "Job" {
-        // One of the containers that a template deletes, where the pod has it.
+        // If the pod has it, the container that some of the templates delete.
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let names: Vec<&Value> = containers.map(|container| &container["name"]).collect();
         let name = names.iter().find(|name| **name == "b").or(names.first());
@@ -127,7 +127,7 @@ fn document(pod: &Value, (kind, _, restart): Kind) -> Value {
     json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "web" }, "spec": spec })
 }
 
-/// Returns the flags for a configuration with one template more.
+/// Returns the flags for a configuration with an additional template.
 fn flags(files: &Path, configured: &Configured, template: &str, defaults: &str) -> Result<Vec<String>> {
     let platform = if configured.platform == Platform::OpenShift { "openshift" } else { "kubernetes" };
     let platform = format!("--platform={platform}");
@@ -187,7 +187,7 @@ fn admit(stage: &Stage<'_>, collection: &str, object: &Value) -> Result<Value> {
     admit_with("Strict", stage, collection, object)
 }
 
-/// Asks the API server for an object in a dry run. `validation`: what it does about a field that it does not know.
+/// Creates an object in a dry run. `validation` determines how the API server treats fields that it does not know.
 fn admit_with(validation: &str, stage: &Stage<'_>, collection: &str, object: &Value) -> Result<Value> {
     let path = format!("{}?dryRun=All&fieldValidation={validation}", stage.path(collection));
     stage.cluster.create(&path, object)

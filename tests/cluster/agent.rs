@@ -1,4 +1,4 @@
-//! Installs the agent by kubectl from `manifests/` or by Helm from the chart, and removes it when the value is dropped.
+//! Installs the agent with kubectl from `manifests/` or with Helm from the chart, and removes it when the value is dropped.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) const IMAGES: [&str; 2] = ["localhost/install-cni:0.1.0", "localhost/
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/istio-cni");
 const RELEASE: &str = "istio-cni";
 const DAEMON_SET: &str = "daemonset/istio-cni-node";
-/// The flag with kubectl's time limit, a budget for success as [`wait::TIMEOUT`].
+/// The flag with kubectl's time limit which, like [`wait::TIMEOUT`], is far above what a success needs.
 pub(crate) const PATIENCE: &str = "--timeout=180s";
 /// Arguments of `kubectl delete`: the first constant deletes the DaemonSet and keeps its roles, the second one deletes
 /// all objects of the manifests.
@@ -51,7 +51,7 @@ impl<'c> Agent<'c> {
         Self::install_from(stage, CHART, values)
     }
 
-    /// Installs another chart under the same release.
+    /// Installs another chart under the same release name.
     pub(crate) fn install_from(stage: &Stage<'c>, chart: &str, values: &[&str]) -> Result<Self> {
         Self::install_by(stage, || release("install", chart, values))
     }
@@ -89,7 +89,7 @@ impl<'c> Agent<'c> {
         Ok(agent)
     }
 
-    /// Waits until all pods of the DaemonSet are of its current template and ready.
+    /// Waits until all of the DaemonSet's pods have its current template and are ready.
     pub(crate) fn rolled_out(&self) -> Result<()> {
         kubectl(&["--namespace=kube-system", "rollout", "status", DAEMON_SET, PATIENCE])?;
         Ok(())
@@ -171,7 +171,7 @@ impl<'c> Agent<'c> {
         })
     }
 
-    /// Returns a description of each file and change of the agent that is left on the node.
+    /// Returns a description of each file and change that the agent has left on the node.
     pub(crate) fn leftovers(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
         if network()? != serde_json::from_str::<Value>(&self.original)? {
@@ -199,7 +199,7 @@ impl Drop for Agent<'_> {
     }
 }
 
-/// The node's current network configuration.
+/// Returns the node's current network configuration.
 fn network() -> Result<Value> {
     let text = fs::read_to_string(NETWORK).context(NETWORK)?;
     serde_json::from_str(&text).with_context(|| format!("{NETWORK}: {text:?}"))

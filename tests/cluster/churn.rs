@@ -34,7 +34,7 @@ pub(crate) struct Churn {
 }
 
 impl Churn {
-    /// The number of pods.
+    /// Returns the number of pods.
     pub(crate) fn pods(&self) -> usize {
         self.starts.len() + self.repaired.len()
     }

@@ -118,7 +118,7 @@ impl Cluster {
         }
     }
 
-    /// Creates an object, after one of the same name that an earlier trial has left is gone.
+    /// Creates an object. If an earlier trial left one with the same name, deletes it and waits until it is gone.
     pub(crate) fn replace(&self, collection: &str, object: &Value) -> Result<Value> {
         let path = format!("{collection}/{}", object["metadata"]["name"].as_str().context("a name")?);
         self.until(&format!("a former {path} is gone"), |cluster| match cluster.create(collection, object) {
@@ -150,7 +150,7 @@ impl Cluster {
         Ok(Changes { receiver, task })
     }
 
-    /// A container's log.
+    /// Returns a container's log.
     pub(crate) fn log(&self, pod: &str, container: &str) -> Result<String> {
         let request = Request::get(format!("{pod}/log?container={container}")).body(Vec::new())?;
         Ok(self.runtime.block_on(self.client.request_text(request))?)
@@ -163,7 +163,7 @@ impl Cluster {
     }
 }
 
-/// The status code of the API server's response, if the error is one.
+/// Returns the status code of the API server's response, if the error is such a response.
 fn code(error: &anyhow::Error) -> Option<StatusCode> {
     match error.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) => StatusCode::from_u16(status.code).ok(),
@@ -220,10 +220,10 @@ async fn watch(client: Client, request: Request<Vec<u8>>, changes: &Sender<Resul
     Ok(())
 }
 
-/// The storage of images, which the configuration of CRI-O names, too.
+/// CRI-O's image storage, which CRI-O's configuration names as well.
 const CRIO_STORAGE: &str = "[vfs@/run/cluster/crio+/run/containers/storage]";
 
-/// Builds an image from programs, by their paths in the image, and imports it into the container runtime.
+/// Builds an image from programs, which are given with their paths in the image, and imports it into the container runtime.
 pub(crate) fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let archive = dir.path().join("image.tar");

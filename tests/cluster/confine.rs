@@ -50,8 +50,8 @@ fn confined(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Repeats a request until its outcome is the expected one: the API server receives new policies, and the pods that
-/// they look up, with a delay.
+/// Repeats a request until it has the expected outcome, because the API server notices new policies, and the pods that they look up, with a
+/// delay.
 fn attempt(cluster: &Cluster, request: Builder, body: &Value, refusal: Option<&str>) -> Result<()> {
     let request = request.body(Vec::<u8>::new())?;
     let again = || {

@@ -58,7 +58,7 @@ impl Controller {
         Ok(Self { child, log, _dir: dir })
     }
 
-    /// The controller's log.
+    /// Returns the controller's log.
     pub(crate) fn log(&self) -> Result<String> {
         Ok(fs::read_to_string(&self.log)?)
     }

@@ -55,7 +55,7 @@ fn injects_for_allowed_accounts(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A pod with Dapr's injection enabled.
+/// Returns a pod that requests Dapr's injection.
 fn enabled() -> Value {
     let mut pod = plain();
     for (key, value) in [("dapr.io/enabled", "true"), ("dapr.io/app-id", "web")] {
@@ -69,7 +69,7 @@ fn has_daprd(pod: &Value) -> bool {
     containers.into_iter().flatten().any(|container| container["name"] == "daprd")
 }
 
-/// Creates a pod, in a dry run, by an account that is not allowed. Returns the pod and kubectl's stderr.
+/// Creates a pod, in a dry run, as an account that is not allowed. Returns the pod and kubectl's stderr.
 fn create_by_builder(stage: &Stage<'_>) -> Result<(Value, String)> {
     let dir = tempfile::tempdir()?;
     let (kubeconfig, pod) = (dir.path().join("kubeconfig"), dir.path().join("pod.json"));

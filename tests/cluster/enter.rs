@@ -27,8 +27,8 @@ pub(crate) enum Runtime {
     Host,
     /// containerd 2 with a network configuration list of CNI version 1.1.0, for whose plugins it calls STATUS.
     Containerd2,
-    /// CRI-O and the CNI plugins of the host. It calls CHECK after each ADD and, for all sandboxes, when it starts, and DEL by
-    /// the list that it has cached at ADD.
+    /// CRI-O, with the host's CNI plugins. CRI-O calls CHECK after each ADD and, for all sandboxes, when it starts. It calls DEL with the
+    /// list that was cached at ADD.
     Crio,
 }
 
@@ -36,7 +36,7 @@ impl Runtime {
     /// All runtimes, in the order of their trials.
     pub(crate) const ALL: [Self; 3] = [Self::Host, Self::Containerd2, Self::Crio];
 
-    /// The name of the runtime, which is also that of the directory of its logs.
+    /// Returns the runtime's name, which is also the name of its log directory.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -45,7 +45,7 @@ impl Runtime {
         }
     }
 
-    /// The name of the runtime's program, which the script `node/run` starts as a component of this name.
+    /// Returns the name of the runtime's program, which is also its name as a component of the script `node/run`.
     pub(crate) fn component(self) -> &'static str {
         match self {
             Self::Host | Self::Containerd2 => "containerd",
@@ -53,7 +53,7 @@ impl Runtime {
         }
     }
 
-    /// The socket of the CRI.
+    /// Returns the path of the CRI socket.
     pub(crate) fn socket(self) -> &'static Path {
         Path::new(match self {
             Self::Host | Self::Containerd2 => "/run/containerd/containerd.sock",
@@ -67,7 +67,7 @@ impl Runtime {
         Self::ALL.into_iter().find(|runtime| name == runtime.name())
     }
 
-    /// The CNI version of the node's network configuration.
+    /// Returns the CNI version of the node's network configuration.
     pub(crate) fn cni_version(self) -> &'static str {
         match self {
             Self::Host | Self::Crio => "1.0.0",
@@ -76,7 +76,7 @@ impl Runtime {
     }
 }
 
-/// The directory of the logs of this cluster's components.
+/// Returns the directory of the logs of this cluster's components.
 pub(crate) fn logs() -> PathBuf {
     Path::new(LOGS).join(Runtime::here().map_or("", Runtime::name))
 }
@@ -120,8 +120,7 @@ fn find() -> Result<Programs, String> {
     Programs::find(Some(env!("CARGO_BIN_EXE_install-cni")))
 }
 
-/// Returns the path of the binary that contains all Kubernetes components; otherwise the reason why it is missing and
-/// the command that builds it.
+/// Returns the path of the binary that contains all Kubernetes components; otherwise why it is missing and the command that builds it.
 fn kube() -> Result<PathBuf, String> {
     let named = env::var_os("KUBE").map(PathBuf::from);
     if let Some(path) = named.filter(|path| path.is_file()) {

@@ -1,5 +1,4 @@
-//! Prints measurements of the trials. They depend on the machine's load, so no trial compares them with those of other
-//! runs.
+//! Prints measurements of the trials. They depend on the machine's load, so no trial compares them with measurements of other runs.
 
 #![expect(clippy::print_stdout, reason = "figures are part of the output")]
 
@@ -27,7 +26,7 @@ pub(crate) fn print_against(without: &[Duration], label: &str, durations: &[Dura
     }
 }
 
-/// The median, or `None` of no durations.
+/// Returns the median; `None` if there are no durations.
 fn median(durations: &[Duration]) -> Option<Duration> {
     let mut sorted = durations.to_vec();
     sorted.sort();

@@ -1,5 +1,4 @@
-//! Installs the webhook by kubectl, from `manifests/` or from the rendered chart, and removes it when the value is
-//! dropped.
+//! Installs the webhook with kubectl, from `manifests/` or from the rendered chart, and removes it when the value is dropped.
 
 use std::env;
 use std::fs;
@@ -15,7 +14,7 @@ use tempfile::TempDir;
 use crate::agent::{PATIENCE, kubectl};
 use crate::cluster::Cluster;
 
-/// The images of the sidecar and of istio-validation, set by flags; the manifest has none.
+/// The images of the sidecar and of istio-validation. Flags set them, because the manifest names none.
 pub(crate) const PROXY: &str = "test.local/proxy:1";
 pub(crate) const VALIDATION: &str = "test.local/validation:1";
 
@@ -99,7 +98,7 @@ impl<'c> Injector<'c> {
         Ok(())
     }
 
-    /// Waits until all pods of the Deployment are of its current template and ready.
+    /// Waits until all of the Deployment's pods have its current template and are ready.
     pub(crate) fn rolled_out(&self) -> Result<()> {
         kubectl(&[SYSTEM, "rollout", "status", &self.deployment(), PATIENCE])?;
         Ok(())
@@ -152,12 +151,12 @@ impl<'c> Injector<'c> {
         self.rolled_out()
     }
 
-    /// The names of the webhook's pods, as `pod/NAME`.
+    /// Returns the names of the webhook's pods, as `pod/NAME`.
     fn pods(&self) -> Result<Vec<String>> {
         Ok(kubectl(&[SYSTEM, "get", "pods", PODS, "--output=name"])?.lines().map(str::to_owned).collect())
     }
 
-    /// The logs of the webhook's pods.
+    /// Returns the logs of the webhook's pods.
     pub(crate) fn log(&self) -> Result<String> {
         kubectl(&[SYSTEM, "logs", PODS, "--tail=-1", "--prefix"])
     }
@@ -173,7 +172,7 @@ impl<'c> Injector<'c> {
         })
     }
 
-    /// The caBundle of each webhook in its configuration.
+    /// Returns the caBundle of each webhook in the webhook configuration.
     pub(crate) fn bundles(&self) -> Result<Vec<Value>> {
         let configuration = self.cluster.get(&self.configuration())?;
         let webhooks = configuration["webhooks"].as_array().context("webhooks")?;

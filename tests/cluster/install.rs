@@ -42,8 +42,8 @@ pub(crate) const CASES: &[Case] = &[
 /// The number of times that another writer replaces the chain while the agent runs.
 const OVERWRITES: usize = 7;
 
-/// Installs the agent from the manifests, which have its repair mode replace a pod that started without redirection,
-/// and checks that the agent has no rights beyond those of this mode.
+/// Installs the agent from the manifests. In the manifests' repair mode, it must replace a pod that started without redirection; it must
+/// have no rights beyond those of this mode.
 pub(crate) fn install(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
     let broken = stage.broken()?;
@@ -68,9 +68,9 @@ fn restore(stage: &Stage<'_>) -> Result<()> {
     stage.redirected(&pod)
 }
 
-/// Replaces the agent's image, pod and process; then lets another writer replace the chain; then does both at once.
-/// Replacing the agent alone never leaves the chain without the plugin. Pods that start after the other writer has
-/// removed the plugin and before the agent restores it are repaired, with an event.
+/// Replaces the agent's image, pod and process; then lets another writer replace the chain; then does both at once. Replacing the agent
+/// alone must never leave the chain without the plugin. Pods that start after the other writer removed the plugin and before the agent
+/// restores it must be repaired, with an event.
 pub(crate) fn replace(stage: &Stage<'_>) -> Result<()> {
     let without = churn::without_plugin(stage)?;
     let agent = Agent::install_chart(stage, &["repair.mode=repair"])?;
@@ -134,8 +134,8 @@ pub(crate) fn longest_gap(agent: &Agent<'_>, over: &AtomicBool) -> Duration {
     longest
 }
 
-/// Deletes the DaemonSet, once alone and once with its roles. In both cases the agent leaves nothing on the node, and
-/// pods start and end afterwards.
+/// Deletes the DaemonSet, once alone and once with its roles. In both cases the agent must leave nothing on the node, and pods must start
+/// and end afterwards.
 pub(crate) fn remove(stage: &Stage<'_>) -> Result<()> {
     removed(stage, "daemonset", DAEMON_SET_ALONE)?;
     removed(stage, "everything", EVERYTHING)

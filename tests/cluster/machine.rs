@@ -21,7 +21,7 @@ use test_support::runtime::node::remove_tree;
 const STATE: &str = "/run/cluster";
 /// The file that is mounted over the kernel's `boot_id` in the cluster.
 pub(crate) const BOOT_ID: &str = "/run/cluster/boot_id";
-/// The components that need those of [`first`].
+/// The components that depend on the components in [`first`].
 const THEN: [&str; 4] = ["kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"];
 
 /// The components that the script `node/run` starts first.
@@ -70,13 +70,12 @@ fn boot(components: &[&'static str]) -> Result<()> {
     components.iter().try_for_each(|component| fs::remove_file(down(component)).context(*component))
 }
 
-/// The file whose removal makes `node/run` start a component.
+/// Returns the path of the file whose removal makes `node/run` start a component.
 fn down(component: &str) -> PathBuf {
     Path::new(STATE).join("down").join(component)
 }
 
-/// Returns the processes of the node and of its pods with their names, without those of the script `node/run` and this
-/// program.
+/// Returns the processes of the node and of its pods with their names, except the script `node/run` and this program.
 fn processes() -> Result<Vec<(Pid, String)>> {
     let this = std::process::id();
     let mut processes = Vec::new();
@@ -125,14 +124,14 @@ fn clear(cluster: &Cluster) -> Result<()> {
 const MOUNTS: [&str; 7] =
     ["/run/containerd", "/run/containers", "/run/ipcns", "/run/netns", "/run/pidns", "/run/utsns", "/var/lib/kubelet"];
 
-/// Unmounts the file systems of pods. Fails if there were any: another may have appeared behind one of them.
+/// Unmounts the file systems of pods. Fails if there were any, because another one may now be reachable.
 fn unmount() -> Result<()> {
     let mounts = mounts::parse(&fs::read_to_string("/proc/self/mountinfo")?).map_err(anyhow::Error::msg)?;
     let of_pods = |point: &&Path| MOUNTS.iter().any(|dir| point.starts_with(dir));
     let points: Vec<&Path> = mounts::reachable(&mounts).into_iter().filter(of_pods).collect();
     for point in &points {
         match umount2(*point, MntFlags::MNT_DETACH) {
-            // The kernel has also unmounted it where a mount propagates to.
+            // The kernel may have unmounted it already, by propagation from another mount.
             Ok(()) | Err(Errno::EINVAL) => {}
             Err(error) => return Err(error).with_context(|| format!("unmounting {}", point.display())),
         }

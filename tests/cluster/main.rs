@@ -112,7 +112,7 @@ fn is_selected(arguments: &Arguments, name: &str) -> bool {
     arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
 }
 
-/// The trials of a runtime: `trial` of each case that runs with these arguments; the others are ignored.
+/// Returns the trials of a runtime. Cases that do not run with these arguments become ignored trials; `trial` converts the others.
 fn trials(arguments: &Arguments, runtime: Runtime, trial: impl Fn(&Case) -> Trial) -> Vec<Trial> {
     let all = cases(runtime);
     all.iter().map(|case| if case.runs(arguments) { trial(case) } else { stage::postponed(case) }).collect()

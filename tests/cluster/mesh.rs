@@ -60,7 +60,7 @@ fn alone(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// For the recorded pods of [`Corpus`], the webhook adds the same sidecar as Istio's injector.
+/// For the recorded pods of [`Corpus`], the webhook must add the same sidecar as Istio's injector.
 fn beside(stage: &Stage<'_>) -> Result<()> {
     let corpus = Corpus::open()?;
     let _system = Temporary::new(stage, "istio-system", &[])?;
@@ -123,7 +123,7 @@ fn is_invalid(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("is invalid")
 }
 
-/// A recorded pod with the label that excludes it from injection.
+/// Returns a recorded pod with the label that excludes it from injection.
 fn without_injection(mut pod: Value) -> Value {
     pod["metadata"]["labels"][annotation::INJECT] = "false".into();
     pod
@@ -162,8 +162,8 @@ fn compare(path: &str, want: &Value, found: &Value, differences: &mut Vec<String
             }
         }
         (Value::String(a), Value::String(b)) if a != b => match (serde_json::from_str(a), serde_json::from_str(b)) {
-            // JSON texts in annotations and variables are compared by their fields: they contain parts of the pod, to
-            // which the API server has applied defaults before it called the webhook.
+            // JSON strings in annotations and variables are compared by their fields: they contain parts of the pod, to which the API
+            // server has applied defaults before it called the webhook.
             (Ok(want @ (Value::Object(_) | Value::Array(_))), Ok(found)) => compare(path, &want, &found, differences),
             _ => differences.push(format!("  {path}: {found} instead of {want}")),
         },
@@ -216,7 +216,7 @@ impl Corpus {
         Ok(Self { settings, mesh, cases })
     }
 
-    /// The names and contents of the ConfigMaps that Istio's chart creates.
+    /// Returns the names and contents of the ConfigMaps that Istio's chart creates.
     fn config_maps(&self) -> Result<[(&'static str, Value); 2]> {
         let injector =
             json!({ "config": text(&self.settings, "config.yaml")?, "values": text(&self.settings, "values.json")? });

@@ -1,4 +1,4 @@
-//! Replaces Istio's agent by this one and back, by Helm, while pods are created and deleted.
+//! Replaces Istio's agent with this one and back, with Helm, while pods are created and deleted.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn migrate(stage: &Stage<'_>) -> Result<()> {
         (migrated, watching.join())
     });
     let (migrated, gap) = (migrated?, gap.map_err(|_| anyhow!("the thread that observes the chain has panicked"))?);
-    // Istio's agent removes the plugin when it exits, so there is a gap. The pods of the gap are repaired.
+    // Istio's agent removes the plugin when it exits, so there is a gap. Pods that start in the gap are repaired.
     figures::print_durations("from Istio's agent: longest time without the plugin", &[gap]);
     figures::print_durations("from Istio's agent: pod starts", &migrated.starts);
     figures::print_durations("from Istio's agent: starts of repaired pods", &migrated.repaired);
@@ -70,7 +70,7 @@ fn migrate(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A chart with the objects of Istio's chart that the upgrade replaces, under the same names.
+/// Creates a chart with those objects of Istio's chart that the upgrade replaces, under the same names.
 fn istio_chart() -> Result<TempDir> {
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("Chart.yaml"), "{apiVersion: v2, name: cni, version: 1.0.0}\n")?;

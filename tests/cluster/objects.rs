@@ -9,7 +9,7 @@ use test_support::runtime::pod::APP_PORT;
 /// The value of the status annotation that an injector writes.
 const STATUS: &str = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"],"revision":"default"}"#;
 
-/// A pod without a sidecar.
+/// Returns a pod without a sidecar.
 pub(crate) fn plain() -> Value {
     json!({
         "metadata": { "labels": { "app": "web" }, "annotations": {} },
@@ -24,7 +24,7 @@ pub(crate) fn plain() -> Value {
     })
 }
 
-/// A pod with the annotations and containers that Istio's injector adds.
+/// Returns a pod with the annotations and containers that Istio's injector adds.
 pub(crate) fn injected() -> Value {
     let mut pod = plain();
     for (key, value) in [
@@ -78,7 +78,7 @@ pub(crate) fn with_native_sidecar(mut pod: Value) -> Value {
     pod
 }
 
-/// A Deployment with one replica of a pod.
+/// Returns a Deployment with one replica of a pod.
 pub(crate) fn deployment(name: &str, pod: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },

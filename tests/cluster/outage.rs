@@ -75,8 +75,8 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
     agent.wait_for_metric("istio_cni_install_ready", 1)
 }
 
-/// Fails unless the log of the agent's container has [`FAILURES`] failures of its watch. During the outage only the
-/// file can be read.
+/// Fails unless the log of the agent's container has [`FAILURES`] failures of its watch. During the outage the log can be read only from
+/// its file.
 fn watch_has_failed() -> Result<()> {
     let output = Command::new("grep")
         .args(["--recursive", "--no-filename", "--fixed-strings", "the watch of this node's pods failed"])
@@ -104,14 +104,14 @@ fn held(stage: &Stage<'_>, agent: &Agent<'_>) -> Result<Vec<Value>> {
         ensure!(waiting >= HELD, "{events}");
         Ok(())
     })?;
-    // The agent's pods are the held pods, the pod that ran before, and its own.
+    // The agent's cache has the held pods, the pod that ran before, and the agent's own pod.
     agent.wait_for_metric("istio_cni_agent_pods", HELD + 2)?;
     let pods = stage.pods()?.into_iter();
     Ok(pods.filter(|pod| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("held"))).collect())
 }
 
-/// Waits until the pod has another sandbox than `before` and a request to its application passes the sidecar first.
-/// Returns the pod's new address.
+/// Waits until the pod has a sandbox other than `before` and a request to its application passes the sidecar first. Returns the pod's new
+/// address.
 fn redirected(stage: &Stage<'_>, pod: &Value, before: &str) -> Result<IpAddr> {
     let (after, address) =
         stage.cluster.until("the pod has another sandbox", |_| stage.running_sandbox(pod, before))?;
@@ -123,7 +123,7 @@ fn redirected(stage: &Stage<'_>, pod: &Value, before: &str) -> Result<IpAddr> {
     })
 }
 
-/// A restarted agent requests a new token for the plugin.
+/// A restarted agent must request a new token for the plugin.
 fn token(stage: &Stage<'_>) -> Result<()> {
     let agent = Agent::install(stage)?;
     let kubeconfig = Path::new(RUN_DIR).join(KUBECONFIG);

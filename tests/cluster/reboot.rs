@@ -118,7 +118,7 @@ fn is_meshed(pod: &Value) -> bool {
     pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("meshed"))
 }
 
-/// The IDs of the pod's containers.
+/// Returns the IDs of the pod's containers.
 fn containers(pod: &Value) -> Vec<&str> {
     let kinds = ["initContainerStatuses", "containerStatuses"];
     let statuses = kinds.iter().filter_map(|kind| pod["status"][kind].as_array()).flatten();

@@ -111,9 +111,9 @@ fn label(stage: &Stage<'_>) -> Result<()> {
     wait_for_event(stage, &broken, "LabelBrokenPod", "pod detected as broken, labelled")
 }
 
-/// An eviction that a PodDisruptionBudget refuses is repeated later. The broken pod has been ready before and gets
-/// another sandbox while the plugin is not in the chain, as after a reboot: its phase stays Running, so the budget
-/// counts it. A pod that has never run is Pending and not counted.
+/// An eviction that a PodDisruptionBudget refuses must be repeated later. The broken pod was ready before and gets another sandbox while
+/// the plugin is not in the chain, as after a reboot. Its phase therefore stays Running, so the budget applies; pods that are Pending,
+/// because they have never run, can always be evicted.
 fn budget(stage: &Stage<'_>) -> Result<()> {
     let chain = Chain::install(stage)?;
     stage.create("deployments", &deployment("web", &injected()))?;

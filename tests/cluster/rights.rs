@@ -1,5 +1,5 @@
-//! Tests the rights of the agent and the security level of its pods: each right is used by a request, and the API
-//! server refuses requests beyond the rights.
+//! Tests the rights of the agent and the security level of its pods: each right must be used by a request, and the API server must refuse
+//! requests beyond the rights.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,8 +37,8 @@ const PLUGIN: &str = "system:serviceaccount:kube-system:istio-cni-plugin";
 const AUDIT: &str = "/run/cluster/audit.log";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Compares the requests of agent and plugin in the audit log, from the installation to the removal, with the rights of
-/// their roles: each right is used, and no request is refused.
+/// Compares the requests of agent and plugin in the audit log, from the installation to the removal, with the rights in their roles: each
+/// right must be used, and no request must be refused.
 fn used(stage: &Stage<'_>) -> Result<()> {
     let before = fs::read_to_string(AUDIT)?.len();
     stage.create("deployments", &deployment("web", &injected()))?;
@@ -76,7 +76,7 @@ fn used(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The right that a request of the audit log needs, such as `get /pods` or `create /pods/eviction`.
+/// Returns the right that a request in the audit log needs, such as `get /pods` or `create /pods/eviction`.
 fn right(verb: &Value, object: &Value) -> String {
     let field = |name: &str| object[name].as_str().unwrap_or_default();
     let slash = if field("subresource").is_empty() { "" } else { "/" };
@@ -99,7 +99,7 @@ const AGENT_ROLES: [&str; 4] = [
 /// The role of the plugin's account.
 const PLUGIN_ROLES: [&str; 1] = ["clusterroles/istio-cni-plugin"];
 
-/// The rights of roles of the manifests, in the form of [`right`].
+/// Returns the rights in roles of the manifests, in the form of [`right`].
 fn given(stage: &Stage<'_>, roles: &[&str]) -> Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for role in roles {
@@ -121,8 +121,8 @@ fn given(stage: &Stage<'_>, roles: &[&str]) -> Result<BTreeSet<String>> {
 /// The keys of the startup taint and of an unrelated one.
 const TAINTS: [&str; 2] = ["cni.istio.io/not-ready", "example.com/other"];
 
-/// Without the right to patch nodes, the agent leaves the startup taint and logs the reason. With the right, it removes
-/// this taint and no other.
+/// Without the right to patch nodes, the agent must leave the startup taint and log the reason. With the right, it must remove this taint
+/// and no other.
 fn taint(stage: &Stage<'_>) -> Result<()> {
     let _tainted = Tainted::new()?;
     unschedulable(stage)?;
@@ -184,8 +184,7 @@ impl Drop for Tainted {
     }
 }
 
-/// The agent needs the level `privileged`; injected pods are admitted at `restricted`, which refuses Istio's
-/// privileged init container.
+/// The agent needs the level `privileged`. Injected pods must be admitted at `restricted`, which refuses Istio's privileged init container.
 fn security(stage: &Stage<'_>) -> Result<()> {
     let _agent = Agent::install(stage)?;
     let agent = stage.cluster.get("/apis/apps/v1/namespaces/kube-system/daemonsets/istio-cni-node")?;

@@ -1,4 +1,4 @@
-//! Trials that each container runtime passes. `tests/support/make/compatibility` makes README's table of them.
+//! Trials that each container runtime must pass. `tests/support/make/compatibility` makes a table in README from their results.
 
 use anyhow::{Context as _, Result, ensure};
 use contract::annotation;
@@ -10,8 +10,7 @@ use crate::objects::{injected, is_ready, plain, standalone, uid};
 use crate::stage::{Case, Scope, Stage};
 use crate::{install, upgrade};
 
-/// The trial of this module on the host's containerd. The other trials of [`of_another_runtime`] run on it as cases of their own
-/// modules.
+/// This module's trial on the host's containerd, on which the other trials of [`of_another_runtime`] run as cases of their own modules.
 pub(crate) const OF_THE_HOST: &[Case] = &[Case {
     name: "running_pods_survive_a_restart_of_the_runtime",
     namespace: "restart",
@@ -19,7 +18,7 @@ pub(crate) const OF_THE_HOST: &[Case] = &[Case {
     body: restart,
 }];
 
-/// The trials on another runtime than the host's containerd, whose names end with that of the runtime.
+/// The trials on a runtime other than the host's containerd. Their names end with the runtime's name.
 macro_rules! of_another_runtime {
     ($runtime:literal) => {
         &[
@@ -63,8 +62,8 @@ macro_rules! of_another_runtime {
 pub(crate) const OF_CONTAINERD_2: &[Case] = of_another_runtime!("containerd_2");
 pub(crate) const OF_CRIO: &[Case] = of_another_runtime!("crio");
 
-/// Kills the runtime, which is started again, and checks that all pods go on in their sandboxes: one outside of the mesh, one in it,
-/// and one whose annotations have been edited since its ADD. CRI-O calls CHECK for each and replaces a sandbox whose CHECK fails.
+/// Kills the runtime, which is started again, and checks that all pods keep their sandboxes: a pod outside of the mesh, one in it, and one
+/// whose annotations have been edited since its ADD. CRI-O calls CHECK for each and replaces a sandbox whose CHECK fails.
 fn restart(stage: &Stage<'_>) -> Result<()> {
     let _agent = Agent::install(stage)?;
     for (name, pod) in [("plain", plain()), ("meshed", injected()), ("edited", injected())] {

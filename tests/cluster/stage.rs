@@ -29,7 +29,7 @@ pub(crate) struct Case {
     pub(crate) body: fn(&Stage<'_>) -> Result<()>,
 }
 
-/// The runs of the suite to which a trial belongs.
+/// Which runs of the suite include a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Every run: the trial guards an invariant, such as that every pod is redirected or repaired.
@@ -46,7 +46,7 @@ impl Case {
     }
 }
 
-/// The trial of a case that does not run with these arguments: ignored, even if `REQUIRE_TIERS` names `cluster`.
+/// Returns the trial of a case that does not run with these arguments: ignored, even if `REQUIRE_TIERS` names `cluster`.
 pub(crate) fn postponed(case: &Case) -> Trial {
     Trial::ignorable_test(case.name, || Ok(Completion::ignored_with("runs in `make full`")))
 }
@@ -57,7 +57,7 @@ pub(crate) struct Stage<'c> {
     pub(crate) namespace: &'static str,
 }
 
-/// The trial of a case in a running cluster.
+/// Returns the trial of a case in a running cluster.
 pub(crate) fn trial(case: &Case, cluster: &Arc<Cluster>) -> Trial {
     let (case, cluster) = (*case, cluster.clone());
     Trial::ignorable_test(case.name, move || match run(&case, &cluster) {
@@ -84,12 +84,12 @@ impl std::fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The trial of a case without a cluster: ignored with a reason, unless `REQUIRE_TIERS` names `cluster`.
+/// Returns the trial of a case without a cluster: ignored with a reason, unless `REQUIRE_TIERS` names `cluster`.
 pub(crate) fn absent(case: &Case, reason: &str) -> Trial {
     tier::trial("cluster", case.name, Some(reason.to_owned()), || Ok(()))
 }
 
-/// Runs a trial in its namespace and cleans up in any case. Of several errors the trial's own is the first.
+/// Runs a trial in its namespace, and cleans up even if it fails. If both fail, the trial's own error is the first one.
 fn run(case: &Case, cluster: &Cluster) -> Result<()> {
     let namespace = case.namespace;
     let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
@@ -137,7 +137,7 @@ fn leftovers(cluster: &Cluster) -> Result<()> {
 }
 
 impl Stage<'_> {
-    /// The API path of a collection, or of an object, in the trial's namespace.
+    /// Returns the API path of a collection, or of an object, in the trial's namespace.
     pub(crate) fn path(&self, collection: &str) -> String {
         let api = match collection.split('/').next() {
             Some("deployments" | "daemonsets") => "/apis/apps/v1",
@@ -154,18 +154,18 @@ impl Stage<'_> {
         self.cluster.create(&self.path(collection), object)
     }
 
-    /// Gets an object or a collection of the trial's namespace.
+    /// Gets an object or a collection in the trial's namespace.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
         self.cluster.get(&self.path(path))
     }
 
-    /// The pods of the trial's namespace.
+    /// Returns the pods in the trial's namespace.
     pub(crate) fn pods(&self) -> Result<Vec<Value>> {
         let list = self.get("pods")?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Waits until exactly one pod of the trial's namespace satisfies the predicate, and returns it.
+    /// Waits until exactly one pod in the trial's namespace satisfies the predicate, and returns it.
     pub(crate) fn pod_that(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         self.cluster.until(what, |_| {
             let pods = self.pods()?;
@@ -201,7 +201,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The pod's only sandbox; an error if it has had several.
+    /// Returns the pod's only sandbox; fails if it has had several.
     pub(crate) fn sandbox(&self, pod: &Value) -> Result<String> {
         match self.sandboxes(pod)?.as_slice() {
             [only] => Ok(only.id.clone()),
@@ -209,7 +209,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The pod's running sandbox, other than `other_than`, and its address.
+    /// Returns the pod's running sandbox, other than `other_than`, and its address.
     pub(crate) fn running_sandbox(&self, pod: &Value, other_than: &str) -> Result<(String, IpAddr)> {
         let all = self.sandboxes(pod)?;
         let running = all.iter().find(|s| s.id != other_than && s.state() == PodSandboxState::SandboxReady);
@@ -225,7 +225,7 @@ impl Stage<'_> {
         Ok(all.filter(|sandbox| sandbox.labels.get("io.kubernetes.pod.uid").is_some_and(|of| of == uid)).collect())
     }
 
-    /// The pods and events of the namespace, for the text of a failure.
+    /// Returns the pods and events of the namespace, for the report of a failure.
     fn report(&self) -> String {
         let mut report = String::from("In the trial's namespace:\n");
         for pod in self.pods().unwrap_or_default() {
@@ -238,7 +238,7 @@ impl Stage<'_> {
         report
     }
 
-    /// Copies the logs of all containers beside those of the components. Returns the reason if that has failed.
+    /// Copies the logs of all containers to a directory next to the components' logs. Returns why that failed, or an empty string.
     fn save_logs(&self) -> String {
         let to = logs().join(format!("pods-{}", self.namespace));
         match Command::new("cp").args(["--recursive", PODS_LOGS]).arg(&to).output() {

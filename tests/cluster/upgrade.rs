@@ -1,4 +1,4 @@
-//! Failing upgrades on a real node: the old agent stays ready and serves each ADD until the upgrade is reverted.
+//! Failing upgrades on a real node: the old agent must stay ready and serve each ADD until the upgrade is reverted.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub(crate) fn upgrade(stage: &Stage<'_>) -> Result<()> {
         set_image(IMAGES[0])?;
         agent.rolled_out()?;
         only(stage.cluster)?;
-        // Only now: the new agent takes over as soon as it has the right.
+        // The right is restored only now, because the new agent takes over as soon as it has the right.
         stage.cluster.patch(ROLE, &json!({ "rules": role["rules"] })).map(drop)
     })?;
     assert_eq!(uid(&only(stage.cluster)?), uid(&old), "the old agent is still running");
@@ -115,7 +115,7 @@ fn only_old_serves(cluster: &Cluster, old: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The number of failed probes of a pod that events report.
+/// Returns the number of failed probes of a pod that events report.
 fn failed_probes(cluster: &Cluster, pod: &Value) -> Result<u64> {
     let events = cluster.get("/api/v1/namespaces/kube-system/events")?;
     let events = events["items"].as_array().into_iter().flatten();
@@ -132,7 +132,7 @@ fn without_list(role: &Value) -> Result<Value> {
     Ok(rules)
 }
 
-/// Checks by the plugin's log that the agent, not the API server, served each lookup.
+/// Checks in the plugin's log that the agent, not the API server, served each lookup.
 fn served_by_agents(at_least: usize) -> Result<()> {
     let log = fs::read_to_string(Path::new(RUN_DIR).join(LOG_FILE))?;
     let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

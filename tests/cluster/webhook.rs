@@ -79,7 +79,7 @@ fn injects(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The selectors of the webhook configuration, as the API server evaluates them.
+/// Checks the selectors of the webhook configuration, as the API server evaluates them.
 fn selects(stage: &Stage<'_>) -> Result<()> {
     let _injector = Injector::install(stage.cluster)?;
     Temporary::new(stage, "select-first", &[("istio-injection", "enabled")])?.injected(&standalone("web", plain()))?;
@@ -116,7 +116,7 @@ fn selects(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The webhook restores a removed or replaced caBundle, and applying the manifest a second time does not remove it.
+/// The webhook must restore a removed or replaced caBundle, and applying the manifest a second time must not remove it.
 fn restores_its_bundle(stage: &Stage<'_>) -> Result<()> {
     let injector = Injector::install(stage.cluster)?;
     let expected = injector.bundles()?;
@@ -139,7 +139,7 @@ fn restores_its_bundle(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The webhook's own pods start without it, even if injection is enabled for their namespace.
+/// The webhook's own pods must start without it, even if injection is enabled for their namespace.
 fn starts(stage: &Stage<'_>) -> Result<()> {
     let injector = Injector::install(stage.cluster)?;
     let _labelled = Labelled::new(stage, "kube-system", "istio-injection", "enabled")?;
@@ -157,15 +157,14 @@ fn starts(stage: &Stage<'_>) -> Result<()> {
     namespace.injected(&pod)
 }
 
-/// Creates a CA and a certificate that it issues for a service of the webhook's namespace, as another issuer such as
-/// cert-manager does.
+/// Creates a CA, and a certificate from it for a service in the webhook's namespace, as another issuer such as cert-manager does.
 fn issued(service: &str) -> Result<Issued> {
     let names = [format!("{service}.kube-system.svc")];
     Ok(Issued::new(&names, Lifetime(Duration::from_secs(3600)), UnixTime::now(), None)?)
 }
 
-/// Installs the webhook for another revision with a tag: it reads its configuration from a ConfigMap, follows its
-/// changes, and reads its certificate from a Secret.
+/// Installs the webhook for another revision with a tag. It must read its configuration from a ConfigMap, follow changes of the ConfigMap,
+/// and read its certificate from a Secret.
 fn reads_existing_objects(stage: &Stage<'_>) -> Result<()> {
     let secret = json!({ "kind": "Secret", "metadata": { "name": "others-tls" },
         "stringData": issued("istio-sidecar-injector-canary")? });
@@ -201,8 +200,8 @@ fn reads_existing_objects(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The webhook's pods are replaced, deleted and killed while a Deployment rolls and other pods are created
-/// continuously.
+/// Replaces, deletes and kills the webhook's pods while a Deployment rolls and other pods are created continuously. No request may fail
+/// during a graceful shutdown, and every pod must have a sidecar.
 fn injects_while_replaced(stage: &Stage<'_>) -> Result<()> {
     label(stage, &[("istio-injection", "enabled")])?;
     let _agent = Agent::install(stage)?;

@@ -1,4 +1,4 @@
-//! A writer that repeatedly replaces the node's network configuration by one without the plugin.
+//! A writer that repeatedly replaces the node's network configuration with one that lacks the plugin.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -39,8 +39,8 @@ fn once(agent: &Agent<'_>) -> Result<Duration> {
         ensure!(start.elapsed() < TIMEOUT, "the chain is not restored: {seen:#}");
         thread::sleep(PAUSE);
     }
-    // On a busy machine this thread may see the restored file late. The file's ctime is exact up to one tick of the
-    // coarse clock. The shorter of the two times counts.
+    // On a busy machine this thread may see the restored file late. The file's ctime is exact up to one tick of the coarse clock. The
+    // shorter of the two times is used.
     let (seen, tick) = (start.elapsed(), Duration::from(ClockId::CLOCK_REALTIME_COARSE.res()?));
     let file = fs::metadata(NETWORK)?;
     let renamed = Duration::new(file.ctime().try_into()?, file.ctime_nsec().try_into()?);

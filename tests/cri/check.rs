@@ -1,5 +1,5 @@
-//! Tests calls of the plugin that container runtimes do not make: CHECK after a real ADD, DEL without netns, and ADD,
-//! CHECK and DEL by `cnitool`.
+//! Tests calls of the plugin that the container runtime does not make itself: CHECK after a real ADD, DEL without netns, and ADD, CHECK and
+//! DEL by `cnitool`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -48,8 +48,8 @@ fn check(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// A second ADD changes nothing. A runtime that does not cache results calls ADD again after its restart, and a chain
-/// may contain the plugin twice.
+/// A second ADD must change nothing: a runtime that does not cache results calls ADD again after its restart, and a chain may contain the
+/// plugin twice.
 fn second_add(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;

@@ -11,7 +11,7 @@ use test_support::runtime::outside;
 use test_support::runtime::pod::{APP_PORT, Pod};
 use test_support::runtime::sandbox::Sandbox;
 
-/// The API server's limit of the total size of an object's annotations, in bytes.
+/// The API server's limit on the total size of an object's annotations, in bytes.
 const ANNOTATIONS: usize = 256 << 10;
 
 pub(crate) const CASES: &[Case] = &[
@@ -57,7 +57,7 @@ fn no_source(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// The runtimes pass annotations with each `<` escaped to six characters.
+/// The largest annotations must prevent neither start nor stop, although runtimes escape each `<` in them to six characters.
 fn large_annotations(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -86,8 +86,8 @@ fn restart(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// CRI-O calls CHECK for each sandbox when it restarts. If CHECK fails, the sandbox has no address any more, and the kubelet
-/// replaces it. containerd calls no CHECK.
+/// CRI-O calls CHECK for each sandbox when it restarts. A sandbox whose CHECK fails loses its address, and the kubelet replaces it. Only
+/// the pod with flushed rules may lose its address, and no pod with containerd, which calls no CHECK.
 fn restart_with_check(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -96,7 +96,7 @@ fn restart_with_check(node: &Node) -> Result<()> {
     pods.iter().for_each(|pod| mesh.cluster().apply(pod));
     let sandboxes = pods.iter().map(|pod| node.run(pod)).collect::<Result<Vec<_>>>()?;
     let [_, edited, foreign, flushed] = &sandboxes[..] else { bail!("{} sandboxes", sandboxes.len()) };
-    // The same pod, with the same UID.
+    // The pod's annotations change; its UID stays the same.
     mesh.cluster().apply(&edited.pod().clone().annotated("traffic.sidecar.istio.io/includeInboundPorts", "80"));
     foreign.netns()?.command("iptables", &["-t", "nat", "-I", "OUTPUT", "1", "-d", "10.1.2.3", "-j", "RETURN"])?;
     flushed.netns()?.command("iptables", &["-t", "nat", "-F"])?;
@@ -105,7 +105,7 @@ fn restart_with_check(node: &Node) -> Result<()> {
     node.restart_runtime()?;
     let is_checked = *node.engine() != Engine::Containerd;
     assert_eq!(addresses()?, [true, true, true, !is_checked], "{names:?}");
-    // Without agent and API server nothing is known about any pod.
+    // Without agent and API server, CHECK cannot look up any pod, and must succeed.
     let run_dir = mesh.run_dir().to_owned();
     drop(mesh);
     std::fs::remove_dir_all(run_dir)?;

@@ -1,4 +1,4 @@
-//! Tests an agent that finds the directories of the runtime by the runtime's own configuration, which names other ones than the
+//! Tests an agent that takes the runtime's directories from the runtime's own configuration, which names directories other than the
 //! defaults.
 
 use std::fs;
@@ -18,7 +18,7 @@ use test_support::runtime::pod::{APP_PORT, Pod};
 
 pub(crate) const CASES: &[Case] = &[("an_agent_finds_the_directories_of_the_runtime", found)];
 
-/// The link to the plugin's build in the plugin directory, which the agent replaces; it is restored when the value is dropped.
+/// The link in the plugin directory to the plugin's build. The agent replaces the link; dropping the value restores it.
 pub(crate) struct Link(PathBuf, PathBuf);
 
 impl Link {

@@ -31,8 +31,8 @@ fn no_agent(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// The agent's cache still contains a StatefulSet's previous pod, which has the same name. The plugin therefore uses
-/// the pod from the API server.
+/// The agent's cache still contains a StatefulSet's previous pod, which has the same name. The plugin must therefore use the pod from the
+/// API server.
 fn agent_behind(node: &Node) -> Result<()> {
     let predecessor = Pod::injected("shop", "web-0").annotated(annotation::INTERCEPTION_MODE, "NONE");
     let mesh = Mesh::new(node)?.with_outdated_agent(&predecessor)?.with_api_server(node)?;

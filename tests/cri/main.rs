@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let cases = [&plugin, multus::CASES].concat().concat();
     let runtimes = [Runtime::Containerd, Runtime::Crio];
     let on = |runtime| cases.iter().map(move |case| (runtime, *case));
-    // gVisor's shim needs containerd 2, with which the suite `cluster` runs the others.
+    // gVisor's shim needs containerd 2. The suite `cluster` runs the other cases with containerd 2.
     let in_gvisor = sandbox::CASES.iter().map(|case| (Runtime::Containerd2, *case));
     let all = runtimes.into_iter().flat_map(on).chain(in_gvisor);
     let trials = all.map(|(runtime, case)| stage.trial(runtime, case)).collect();

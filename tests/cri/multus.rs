@@ -1,4 +1,4 @@
-//! Tests of the plugin and its installer beside Multus: the real plugin, and the program of its DaemonSet that writes its
+//! Tests of the plugin and its installer together with Multus: the real Multus plugin, and the program in its DaemonSet that writes its
 //! configuration.
 
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! The traffic of an injected pod passes its sidecar in both directions, with its original destination.
+//! Tests that the traffic of an injected pod passes its sidecar in both directions, with its original destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Pods that cannot be redirected do not start: the sandbox fails with the reason and leaves nothing behind.
+//! Tests that pods that cannot be redirected do not start: the sandbox fails with the reason and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ fn malformed_annotation(node: &Node) -> Result<()> {
     node.run(&good)?.remove()
 }
 
-/// An ADD fails if there is neither an agent nor a kubeconfig. The pod has a name like the agent's own pods, but is in
-/// another namespace, so it is not exempt as they are.
+/// An ADD must fail if there is neither an agent nor a kubeconfig. The pod has a name like the agent's own pods, but is in another
+/// namespace, so it is not exempt as they are.
 fn no_source(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -80,8 +80,7 @@ fn unknown_pod(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// An ADD fails if agent and API server have only a StatefulSet's previous pod, which has the same name and another
-/// UID.
+/// An ADD must fail if agent and API server have only a StatefulSet's previous pod, which has the same name and another UID.
 fn another_uid(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?.with_api_server(node)?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -103,7 +102,7 @@ fn agents_own_pod(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// Tries to create the pod's sandbox, and returns containerd's error.
+/// Tries to create the pod's sandbox, and returns the runtime's error.
 fn refusal(node: &Node, pod: &Pod) -> Result<String> {
     let refusal = node.run(pod).err().with_context(|| format!("the sandbox of {} was created", pod.name))?;
     Ok(format!("{refusal:#}"))

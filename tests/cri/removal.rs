@@ -1,5 +1,5 @@
-//! Tests that pods which were redirected before the plugin is removed can end, and that nothing of the plugin stays. CRI-O executes
-//! the chain that it cached at ADD.
+//! Tests that pods that were redirected before the plugin's removal can end, and that no file of the plugin stays. CRI-O calls DEL with the
+//! chain that was cached at ADD.
 
 use std::fs;
 use std::io::Write as _;
@@ -49,7 +49,7 @@ impl<'n> Installed<'n> {
         self.mesh.as_ref().context("the agent has ended")
     }
 
-    /// Runs `install-cni uninstall` after the end of the agent, and waits until the runtime has loaded the chain without the plugin.
+    /// Runs `install-cni uninstall` after the agent has ended, and waits until the runtime has loaded the chain without the plugin.
     fn uninstall(&mut self, args: &[&str]) -> Result<()> {
         let run_dir = self.mesh.take().map(|mesh| mesh.run_dir().to_owned());
         let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
@@ -68,7 +68,7 @@ impl<'n> Installed<'n> {
         self.node.loaded("the chain without the plugin", |list| !names_plugin(list))
     }
 
-    /// The files of the plugin in the plugin directory.
+    /// Returns which of the plugin's files are in the plugin directory.
     fn files(&self) -> Vec<&'static str> {
         let dir = self.node.plugins();
         [PLUGIN_NAME, REMOVED_MARKER].into_iter().filter(|name| fs::symlink_metadata(dir.join(name)).is_ok()).collect()
@@ -94,7 +94,7 @@ fn with_cache(node: &Node) -> Result<()> {
     assert_eq!(installed.files(), Vec::<&str>::new());
     let after = node.cached_add(first.id())?;
     assert_eq!(after["result"], before["result"]);
-    // The pods end, and others start, before and after a restart of the runtime, at which CRI-O calls CHECK.
+    // Pods must end and start before and after a restart of the runtime, at which CRI-O calls CHECK.
     first.remove()?;
     node.restart_runtime()?;
     node.run(&Pod::injected("shop", "web-2"))?.remove()?;
@@ -109,7 +109,7 @@ fn without_cache(node: &Node) -> Result<()> {
     let mut entry = installed.mesh()?.plugin();
     installed.uninstall(&[])?;
     assert_eq!(installed.files(), [PLUGIN_NAME, REMOVED_MARKER]);
-    // A sandbox whose runtime read the chain before the removal starts.
+    // A sandbox must start even if the runtime read the chain before the removal.
     entry["prevResult"] = node.cached_add(first.id())?["result"].clone();
     let passed = add(node, entry)?;
     assert_eq!(passed["ips"], node.cached_add(first.id())?["result"]["ips"], "{passed}");
@@ -118,7 +118,7 @@ fn without_cache(node: &Node) -> Result<()> {
     assert_eq!(installed.files(), [PLUGIN_NAME, REMOVED_MARKER], "web-1 still needs the stub");
     second.remove()?;
     if *node.engine() == Engine::Containerd {
-        // It ends pods by the chain of the configuration directory and never calls the stub.
+        // containerd calls DEL with the chain in the configuration directory, and never calls the stub.
         assert_eq!(installed.files(), [PLUGIN_NAME, REMOVED_MARKER]);
         installed.uninstall(&[CACHE])?;
     }

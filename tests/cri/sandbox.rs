@@ -1,5 +1,5 @@
-//! Tests pods in gVisor, whose network stack rules of the node's kernel do not reach, on a node whose agent knows the handler by the
-//! RuntimeClass, and the handler's program by the runtime's configuration.
+//! Tests pods in gVisor, which have a network stack of their own, so rules in the node's kernel do not affect them. The agent gets the
+//! handler from the RuntimeClass, and the handler's type from the runtime's configuration.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_pod_in_gvisor_is_refused_where_the_node_refuses_sandboxes", refused),
 ];
 
-/// The name of the RuntimeClass. No word in it, or in the handler's name, is that of a sandbox.
+/// The name of the RuntimeClass. Neither it nor the handler's name contains a word that denotes a sandboxed runtime.
 const CLASS: &str = "tenant";
 
 /// Starts an agent with these flags and calls `act` with an injected pod in gVisor and one without a sidecar.
@@ -57,7 +57,7 @@ fn starts(node: &Node) -> Result<()> {
         let mut sandbox = node.run(pod)?;
         sandbox.start_containers()?;
         let here: SocketAddr = (sandbox.ip()?, APP_PORT).into();
-        // The kernel's rules are there, and no packet of the sandbox passes them.
+        // The rules are in the kernel, but the pod's packets do not pass them.
         let rules = sandbox.netns()?.all_rules()?;
         ensure!(rules.contains("ISTIO_INBOUND"), "{rules}");
         assert_eq!(outside::connect(node.netns(), here)?.hops(), [("app", here)]);

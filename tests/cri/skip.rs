@@ -1,4 +1,4 @@
-//! Pods without redirection run as if the plugin were not in the chain.
+//! Tests that pods without redirection run as if the plugin were not in the chain.
 
 use anyhow::Result;
 use contract::{annotation, container};
@@ -44,8 +44,8 @@ fn interception_none(node: &Node) -> Result<()> {
     runs_without_rules(node, &Pod::injected("shop", "web-0").annotated(annotation::INTERCEPTION_MODE, "NONE"), 1)
 }
 
-/// Checks that the pod runs, that its requests are not redirected, that its netns has no rules, and that the plugin has
-/// looked it up `look_ups` times in each call.
+/// Checks that the pod runs, that its requests are not redirected, that its netns has no rules, and that the plugin looked it up `look_ups`
+/// times in each call.
 fn runs_without_rules(node: &Node, pod: &Pod, look_ups: usize) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?.with_api_server(node)?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;

@@ -32,7 +32,7 @@ impl Runtime {
         }
     }
 
-    /// Returns the name of the trial of a case.
+    /// Returns the name of a case's trial on this runtime.
     fn trial(self, case: &str) -> String {
         match self {
             Self::Containerd | Self::Containerd2 => case.to_owned(),
@@ -74,8 +74,8 @@ impl Stage {
     }
 }
 
-/// Saves the logs of a failed trial and ends its node. Returns lines with their directory, with what the node has left
-/// behind, and with the plugin's log.
+/// Saves the logs of a failed trial and ends its node. Returns lines with their directory, with what the node left behind, and with the
+/// plugin's log.
 fn ended(node: Node, trial: &str) -> String {
     let dir = Path::new(LOGS).join(trial);
     let logs = match node.save_logs(&dir) {
@@ -96,7 +96,7 @@ const LOGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cri");
 #[error("{0}")]
 pub(crate) struct Missing(pub(crate) String);
 
-/// Returns the node, or starts one on another runtime after the former has ended.
+/// Returns the running node if it has this runtime. Otherwise stops it and starts another one.
 fn started<'n>(slot: &'n mut Option<Node>, programs: &Programs, engine: Engine) -> Result<&'n Node> {
     if let Some(former) = slot.take_if(|node| *node.engine() != engine) {
         let left = former.end();
@@ -118,7 +118,7 @@ fn perform(node: &Node, body: fn(&Node) -> Result<()>) -> Result<()> {
     outcome::after_cleanup(outcome, left)
 }
 
-/// The plugin's log in the latest run directory.
+/// Returns the plugin's log from the latest run directory.
 fn plugin_log(node: &Path) -> String {
     let mut runs: Vec<_> = fs::read_dir(node)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Replays the seeds of the fuzz targets: inputs of former findings, and those with which each target starts.
+//! Replays the seeds of the fuzz targets: inputs that once failed, and the inputs with which each target starts.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 #![expect(clippy::disallowed_methods, reason = "reads the seeds")]

@@ -118,7 +118,7 @@ fn standalone_configurations_are_istios() {
     }
 }
 
-/// Istio leaves the list without its entry.
+/// The removal must restore the original file, unlike Istio's, which leaves the list without its entry.
 fn a_single_plugin_of_minikube_is_converted_to_istios_list_and_put_back() {
     let clean = corpus("conflist-e2e/expected/minikube_cni.conflist.clean");
     let mut single = value(&clean)["plugins"][0].clone();
@@ -141,7 +141,7 @@ fn a_single_plugin_of_minikube_is_converted_to_istios_list_and_put_back() {
     assert_eq!(node.names("run"), [""; 0]);
 }
 
-/// Istio's node is ready then. Ours is not, because containerd loads no network behind a file that it refuses.
+/// Istio's node is ready with such a file. Ours must not be ready, because containerd loads no network after a file that it refuses.
 fn files_that_no_runtime_loads_are_named_and_stay() {
     let non_json = corpus("conflist-e2e/pre/non_json.conf");
     let noname = corpus("conflist-e2e/pre/noname_calico.conflist");

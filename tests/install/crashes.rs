@@ -1,5 +1,5 @@
-//! Kills an installer before each of its steps: afterwards pods can start on the node, and the next installer finishes
-//! the work.
+//! Kills an installer before each of its steps: afterwards pods must be able to start on the node, and the next installer must finish the
+//! work.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn run(node: &Node, what: &str, mode: &str, number: usize) -> bool {
     }
 }
 
-/// Asserts that pods can start on the node, and that no chain has an entry of a missing plugin.
+/// Asserts that pods can start on the node, and that no chain has an entry for a missing plugin.
 fn check(node: &Node, at: &str) {
     let mut entries = 0;
     for name in node.names("net") {

@@ -1,4 +1,4 @@
-//! Tests of the write of a file that its owner writes at the same time.
+//! Tests of writing a file while its owner writes it, too.
 
 use std::fs;
 use std::process::Command;
@@ -11,12 +11,12 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::node::{LIST, Node, has_entry, install, program};
 
-/// A version of the list as its owner writes it.
+/// Returns a version of the list as its owner writes it.
 fn version(mtu: u32) -> String {
     LIST.replace("1500.0", &mtu.to_string())
 }
 
-/// Writes the entry into a list. Its owner calls the next of `writes` before each step of the write that `at` names.
+/// Writes the entry into a list. Before each step of this write that `at` names, the next function in `writes` acts as the list's owner.
 fn write(at: &[&str], writes: &[fn(&Node)]) -> (Node, Result<(), Error>) {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
@@ -47,7 +47,7 @@ fn assert_refused(done: Result<(), Error>, what: &str) {
 }
 
 #[test]
-fn a_version_that_the_owner_writes_after_the_comparison_is_put_back() {
+fn a_version_that_the_owner_writes_after_the_comparison_is_restored() {
     let in_place: fn(&Node) = |node| fs::write(node.path("net/10-net.conflist"), version(9000)).unwrap();
     for change in [|node: &Node| replace(node, 9000), in_place] {
         let (node, done) = write(&["rename"], &[change]);
@@ -82,10 +82,10 @@ fn a_list_that_the_owner_removes_around_the_exchange_is_not_created_again() {
     assert_eq!(node.names("net"), [""; 0]);
 }
 
-/// A file is mounted over the list, so that its owner's version cannot be put back.
+/// A file that is mounted over the list prevents the installer from restoring the owner's version.
 #[test]
 #[ignore = "mounts a file, which requires root"]
-fn a_version_that_cannot_be_put_back_is_kept_under_the_name_in_the_error() {
+fn a_version_that_cannot_be_restored_is_kept_under_the_name_in_the_error() {
     let pin: fn(&Node) = |node| {
         fs::write(node.path("pin"), "").unwrap();
         let (pin, list) = (node.path("pin"), node.path("net/10-net.conflist"));
@@ -99,7 +99,7 @@ fn a_version_that_cannot_be_put_back_is_kept_under_the_name_in_the_error() {
     assert_eq!(node.read(&format!("net/{kept}")), version(9000));
 }
 
-/// File systems such as NFS refuse an exchange with EINVAL. strace refuses it here.
+/// File systems such as NFS refuse an exchange with EINVAL, which strace injects here. The installer must then use a rename.
 #[test]
 fn a_file_system_without_an_exchange_gets_a_rename() {
     let node = Node::new();

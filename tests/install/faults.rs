@@ -133,7 +133,7 @@ fn another_writers_change_is_not_overwritten() {
     assert!(node.read("net/10-net.conflist").contains("9000"));
 }
 
-/// Makes a plan, changes the network configuration by `take`, and applies the plan; returns the files and the error.
+/// Makes a plan, calls `take` to change the network configuration, and applies the plan; returns the files and the error.
 fn with_concurrent_change(name: &str, content: &str, take: impl FnOnce(&Node)) -> (Vec<String>, String) {
     let node = Node::new();
     node.network(name, content);
@@ -171,7 +171,7 @@ async fn an_entry_is_restored_while_the_run_directory_is_full() {
     installer.ready().await;
     let filler = fs::File::create(node.path("run/istio-cni.log")).unwrap();
     std::io::copy(&mut std::io::repeat(b'x'), &mut &filler).unwrap_err();
-    // A longer token needs a further page of the full file system.
+    // A longer token needs one more page of the full file system.
     node.rotate(&"token".repeat(2000));
     installer.waits_for("free space on the node").await;
     let list = node.path("net/10-net.conflist");
@@ -182,8 +182,8 @@ async fn an_entry_is_restored_while_the_run_directory_is_full() {
     installer.stop().await;
 }
 
-/// After a reboot plugin and chain exist, and the run directory is a new file system. In this test other files have
-/// filled it.
+/// After a reboot, plugin and chain exist, and the run directory is a new file system, which other files have filled. The entry must be
+/// restored nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_is_restored_after_a_reboot_while_the_run_directory_is_full() {
     let owned = Mode::Owned { primary: None, file: OWNED.to_owned() };
@@ -232,7 +232,7 @@ fn contains_entry(list: &std::path::Path) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_temporary_that_cannot_be_removed_does_not_affect_readiness() {
+async fn a_temporary_file_that_cannot_be_removed_does_not_affect_readiness() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let odd = node.path("net/.istio-cni-odd.tmp");
@@ -248,7 +248,7 @@ async fn a_temporary_that_cannot_be_removed_does_not_affect_readiness() {
 }
 
 #[test]
-fn the_temporary_of_a_running_writer_stays() {
+fn the_temporary_file_of_a_running_writer_stays() {
     let node = Node::new();
     let (ours, theirs) = (node.path("net/.istio-cni-peer.tmp"), node.path("bin/istio-cni.tmp.17"));
     let writing = fs::File::create(&ours).unwrap();
@@ -271,9 +271,9 @@ fn the_temporary_of_a_running_writer_stays() {
     assert!(!ours.exists());
 }
 
-/// Two writers in one directory that also remove stale temporary files do not remove each other's.
+/// Two writers in one directory that also remove stale temporary files must not remove those of the other writer.
 #[test]
-fn writers_do_not_remove_each_others_temporaries() {
+fn writers_do_not_remove_each_others_temporary_files() {
     let node = Node::new();
     let peers = ["a", "b"].map(|name| {
         let (settings, path) = (node.chained(), node.path("net").join(name));
@@ -340,7 +340,7 @@ fn files_that_are_not_regular_are_not_opened() {
 }
 
 #[test]
-fn an_installation_continues_without_a_legible_record_and_says_so() {
+fn an_installation_continues_without_a_legible_record_and_reports_this() {
     let record = "run/.istio-cni.installed";
     for (content, said) in [(Some("[{ \"conf\": {"), "is no record of installations: EOF"), (None, "no regular file")] {
         let node = Node::new();

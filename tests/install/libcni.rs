@@ -1,6 +1,6 @@
 //! Compares verdicts about network configurations with those of `libcni` and `go-cni`, the libraries of CRI-O and containerd.
 //!
-//! A Go program that the test builds calls them; without Go, or without their modules, the trials are ignored.
+//! The test builds a Go program that calls these libraries. Without Go, or without the modules of these libraries, the trials are ignored.
 
 mod known;
 
@@ -26,7 +26,7 @@ use known::KNOWN;
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/golibcni");
 const ENTRY: &str = r#"{"type":"istio-cni"}"#;
 
-/// A trial's body, which gets the running oracle.
+/// A trial's body, which gets the running Go program.
 type Body = fn(&mut Libcni) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -82,7 +82,7 @@ impl Libcni {
         })
     }
 
-    /// Compares the verdicts as a list, as one plugin and as a further plugin of a list, and those about the results of an edit.
+    /// Compares the verdicts about `content` as a list, as a single plugin and as a drop-in plugin, and about the results of an edit.
     fn compare(&mut self, content: &[u8]) -> Result<()> {
         for kind in ["list", "single", "drop-in"] {
             let (ours, theirs) = (ours(kind, content), self.decode(kind, content)?);
@@ -132,7 +132,7 @@ fn types(answer: &Value) -> Vec<String> {
 fn ours(kind: &str, content: &[u8]) -> Result<Accepted, Invalid> {
     match kind {
         "list" => match List::decode(content) {
-            // `libcni` reads the directory of further plugins later.
+            // `libcni` reads the directory of drop-in plugins later.
             Err(Invalid::DropInsOnly) => Ok((drop_in_directory(content).unwrap_or_default(), Vec::new())),
             list => list.map(|list| (list.name().to_owned(), list.kinds().map(str::to_owned).collect())),
         },
@@ -150,7 +150,7 @@ fn known(libcni: &mut Libcni) -> Result<()> {
     let depths = [9_996, 9_997, 9_998, 9_999, 10_000].into_iter().flat_map(nested);
     for text in KNOWN.iter().map(|text| (*text).to_owned()).chain(depths).chain([large]) {
         libcni.compare(text.as_bytes())?;
-        // What belongs to a list is tried in a plugin as well, and the other way round.
+        // Members of a list are also tried in a plugin, and a list with a member of a plugin.
         libcni.compare(format!(r#"{{"type":"a",{}"#, text.trim_start_matches('{')).as_bytes())?;
     }
     for bytes in [
@@ -165,7 +165,7 @@ fn known(libcni: &mut Libcni) -> Result<()> {
     Ok(())
 }
 
-/// The text of a JSON value, or of something like one.
+/// Generates a JSON value, or bytes that are almost one.
 fn value() -> impl Strategy<Value = Vec<u8>> + Clone {
     let scalar = prop::sample::select(vec![
         &b"null"[..],
@@ -228,7 +228,7 @@ fn members(value: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Vec<Vec<u8>>>
     prop::collection::vec(member, 0..3)
 }
 
-/// A document whose beginning or end is a valid list or plugin in most cases, with one changed byte in some.
+/// Generates documents. Most begin or end like a valid list or plugin; some have one changed byte.
 fn document() -> impl Strategy<Value = Vec<u8>> {
     let plugin = members(value().boxed()).prop_map(|mut all| {
         all.push(b"\"type\":\"b\"".to_vec());
@@ -266,7 +266,7 @@ fn random(libcni: &mut Libcni) -> Result<()> {
     TestRunner::new(config).run(&document(), compare).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// What a directory of network configurations holds under a name.
+/// An entry in a directory of network configurations.
 #[derive(Debug)]
 enum Entry {
     File(&'static str),
@@ -276,7 +276,7 @@ enum Entry {
     DropIn(&'static str, &'static str),
 }
 
-/// A node's networks, and what of them is an obstacle.
+/// The entries of a node's network directory, and the names of those that are obstacles.
 struct Case(&'static [(&'static str, Entry)], &'static [&'static str]);
 
 const OTHER: &str = r#"{"name":"other","plugins":[{"type":"bridge"}]}"#;
@@ -313,8 +313,8 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// A node is ready if containerd loads a network, and only then. The first network that CRI-O does not skip, which is the same one,
-/// runs the plugin. All other files stay.
+/// A node must be ready if and only if containerd loads a network. The first network that CRI-O does not skip must run the plugin. All
+/// other files must stay the same.
 fn directories(libcni: &mut Libcni) -> Result<()> {
     for Case(entries, expected) in CASES {
         let node = Node::new();

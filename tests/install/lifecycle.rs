@@ -67,7 +67,7 @@ impl Lifecycle {
         let result = node.path("net").join(self.result);
         let has_plugin =
             || fs::read_to_string(&result).is_ok_and(|text| serde_json::from_str(&text).ok() == Some(self.expected()));
-        // containerd loads no network behind a file that it refuses, so the node is not ready, in contrast to Istio's.
+        // containerd loads no network after a file that it refuses, so the node is not ready, in contrast to Istio's.
         match self.refused() {
             [] => installer.ready().await,
             refused => {
@@ -89,7 +89,7 @@ impl Lifecycle {
         self.assert_clean(&node);
     }
 
-    /// The given files that no runtime loads: those before the first network.
+    /// Returns the given files that no runtime loads and that sort before the first network.
     fn refused(&self) -> &'static [(&'static str, &'static str)] {
         let is_refused = |content: &str| [NOT_JSON, TYPELESS, NAMELESS, MISSPELT].contains(&content);
         let first = self.given.iter().position(|(_, content)| !is_refused(content));
@@ -117,7 +117,7 @@ impl Lifecycle {
         names
     }
 
-    /// Asserts that no file of the plugin is left, and that each other file is as it was, those that were converted, too.
+    /// Asserts that no file of the plugin is left, and that all other files, including converted ones, are as they were.
     fn assert_clean(&self, node: &Node) {
         assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()));
         let mut given: Vec<(&str, &str)> = self.given.iter().chain(&self.later).copied().collect();

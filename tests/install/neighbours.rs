@@ -1,9 +1,9 @@
-//! Tests of the installer beside the programs that write the same directory: each with files of its own shape, in the directories
-//! of `neighbours`, whose README says where the shapes are from.
+//! Tests of the installer together with the programs that write the same directory. Each program has files of its own shape in the
+//! directories of `neighbours`, whose README says where the shapes are from.
 //!
-//! In each mode our entry is at its place and nothing else has changed (install); after the program has written, renamed or removed
-//! its files as it really does, the entry is in what the runtime reads (heal); a removal leaves the directory as if this
-//! program had never been there (remove). For the latter the same program acts in a directory without this one.
+//! In each mode: after an installation, our entry is in its place and nothing else has changed (install). After the program has written,
+//! renamed or removed its files as it really does, the entry is in what the runtime reads (heal). A removal leaves the directory as if the
+//! installer had never run (remove); for comparison, the program acts in another directory, without the installer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,10 +28,10 @@ const STANDALONE: &str = "YYY-istio-cni.conf";
 struct Neighbour {
     /// The directory of its files.
     shape: &'static str,
-    /// The file that gets the entry at first: that which the runtime reads, or which Multus' daemon reads.
+    /// The file that gets the entry at first: the one that the runtime, or Multus' daemon, reads.
     network: &'static str,
     acts: Acts,
-    /// The file that gets the entry afterwards.
+    /// The file that gets the entry after the program has acted.
     then: &'static str,
 }
 
@@ -42,13 +42,13 @@ enum Acts {
     Overwrites,
     /// It writes other files and renames them.
     Replaces,
-    /// It removes them and writes them anew.
+    /// It removes them and writes them again.
     Resets,
     /// It writes them into an empty directory, as after a reboot.
     Reboots,
     /// It sets the pod network's range in all plugins' `ipam`.
     InsertsSubnet,
-    /// It writes `next`, and renames all configurations but its own.
+    /// It writes `next`, and renames all configurations except its own.
     Excludes,
     /// It renames files by patterns, then writes `next`.
     Disables,
@@ -57,7 +57,7 @@ enum Acts {
 /// Names, contents and access modes of a directory's files.
 type Files = BTreeMap<String, (Vec<u8>, u32)>;
 
-/// Reads a directory, without files that a running installer or program renames meanwhile.
+/// Reads a directory, except files that a running installer or program renames meanwhile.
 fn files(dir: &Path) -> Files {
     let read = |entry: fs::DirEntry| {
         let mode = entry.metadata().ok()?.permissions().mode() & 0o7777;
@@ -66,18 +66,18 @@ fn files(dir: &Path) -> Files {
     fs::read_dir(dir).unwrap().filter_map(|entry| read(entry.unwrap())).collect()
 }
 
-/// The name of the file that the runtime reads.
+/// Returns the name of the file that the runtime reads.
 fn first(files: &Files) -> &str {
     files.keys().find(|name| conflist::is_read(name)).unwrap()
 }
 
-/// Names and contents, for the report of a failure.
+/// Returns names and contents, for the report of a failure.
 fn text(files: &Files) -> BTreeMap<&str, String> {
     files.iter().map(|(name, (content, mode))| (&**name, format!("{mode:o} {}", content.escape_ascii()))).collect()
 }
 
 impl Neighbour {
-    /// The files of `net.d` or `next`.
+    /// Returns the files of `net.d` or `next`.
     fn shapes(&self, part: &str) -> Files {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/install/neighbours");
         let dir = root.join(self.shape).join(part);
@@ -87,7 +87,7 @@ impl Neighbour {
         shapes
     }
 
-    /// A node on which the program runs, with its plugins.
+    /// Creates a node with the files of the program, and the plugins that they name.
     fn node(&self) -> Node {
         let node = Node::new();
         for part in ["net.d", "next"] {
@@ -101,7 +101,7 @@ impl Neighbour {
         node
     }
 
-    /// Renames all configurations but those of `next`.
+    /// Renames all configurations except those in `next`.
     fn exclude(&self, dir: &Path) {
         let next = self.shapes("next");
         rename_with(dir, ".cilium_bak", |name| conflist::is_read(name) && !next.contains_key(name));
@@ -139,7 +139,7 @@ impl Neighbour {
         }
     }
 
-    /// The directory of a node on which this program has never been.
+    /// Returns the directory of a node on which the installer has never run, after the program has acted if `acts` is true.
     fn alone(&self, acts: bool) -> Files {
         let node = self.node();
         if acts {
@@ -148,12 +148,12 @@ impl Neighbour {
         files(&node.path("net"))
     }
 
-    /// Returns how the directory differs from one with our entry at its place and all other files unchanged.
+    /// Returns how the directory differs from one with our entry in its place and all other files unchanged.
     fn deviation(&self, node: &Node, mode: &Mode, has_acted: bool) -> Option<String> {
         let (mut with, mut without) = (files(&node.path("net")), self.alone(has_acted));
         with.remove(record::FILE);
         let network = match mode {
-            // A copy is of the file that the runtime reads.
+            // The copy is made of the file that the runtime reads.
             Mode::Owned { .. } => first(&without).to_owned(),
             _ if has_acted => self.then.to_owned(),
             _ => self.network.to_owned(),
@@ -198,7 +198,7 @@ impl Neighbour {
         let start = Instant::now();
         while let Some(deviation) = self.deviation(&node, mode, true) {
             assert!(start.elapsed() < DEADLINE, "{deviation}");
-            // Cilium watches the directory.
+            // Cilium watches the directory, and renames new configurations.
             if matches!(self.acts, Acts::Excludes) {
                 self.exclude(&node.path("net"));
             }
@@ -219,7 +219,7 @@ impl Neighbour {
             if heals {
                 assert!(install(&settings).is_empty());
             }
-            // `install-cni uninstall` has no flags of the mode.
+            // `install-cni uninstall` has no flags for the mode.
             assert!(remove(&node.chained(), Scope::ALL, Duration::ZERO).is_empty());
             let (left, expected) = (files(&node.path("net")), self.alone(acts));
             assert_eq!(text(&left), text(&expected), "acts: {acts}, heals: {heals}");
@@ -259,8 +259,8 @@ fn rename_with(dir: &Path, suffix: &str, chosen: impl Fn(&str) -> bool) {
     }
 }
 
-/// Writes the file if it is missing, and overwrites it with the range in the `ipam` of each plugin, as kube-router does. If its file
-/// is converted before it reads it, its pod starts again.
+/// Writes the file if it is missing, and overwrites it with the range in the `ipam` of each plugin, as kube-router does. If the installer
+/// converts the file before kube-router reads it, kube-router's pod restarts.
 fn insert_subnet(path: &Path, content: &[u8]) {
     let read = loop {
         match fs::read(path) {
@@ -278,18 +278,18 @@ fn insert_subnet(path: &Path, content: &[u8]) {
         Some(plugins) => plugins.iter_mut().for_each(insert),
         None => insert(&mut value),
     }
-    // Go writes the keys of a map in their order.
+    // Go writes the keys of a map in sorted order.
     value.sort_all_objects();
     fs::write(path, value.to_string()).unwrap();
 }
 
-/// The list of a network with our entry at its end.
+/// Returns the list of a network with our entry at its end.
 fn with_entry(name: &str, content: &[u8]) -> Value {
     let text = str::from_utf8(content).unwrap();
     chained(&if name.ends_with(".conf") { listed(text) } else { serde_json::from_str(text).unwrap() })
 }
 
-/// Whether `with` is `without` and some bytes in one place of it.
+/// Whether `with` is `without` with bytes inserted in one place.
 fn is_insertion(without: &[u8], with: &[u8]) -> bool {
     let before = without.iter().zip(with).take_while(|(a, b)| a == b).count();
     let after = without.iter().rev().zip(with.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -300,7 +300,7 @@ fn in_chain(_: &Neighbour) -> Mode {
     Mode::Chained { primary: None }
 }
 
-/// The copy must sort before its network.
+/// Returns the mode that writes a copy, which must sort before its network.
 fn copy(neighbour: &Neighbour) -> Mode {
     let file = if first(&neighbour.shapes("net.d")) < OWNED { "00-istio-cni.conflist" } else { OWNED };
     Mode::Owned { primary: None, file: file.to_owned() }

@@ -59,7 +59,7 @@ pub(crate) fn entry() -> Value {
     })
 }
 
-/// Returns the configuration list that contains only the plugin.
+/// Returns the configuration of the plugin alone, without a list.
 pub(crate) fn alone() -> Value {
     let mut alone = entry();
     alone["cniVersion"] = json!("0.3.1");

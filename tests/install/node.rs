@@ -66,7 +66,7 @@ impl Node {
             account_dir: self.path("account"),
             mode,
             conf_mode: 0o600,
-            // Only an event is followed by a pass while a test runs.
+            // So long that passes follow only events while a test runs.
             resync: Duration::from_secs(3600),
             kubeconfig: KubeconfigSettings {
                 server: Server::new("https", "10.0.0.1", 443).unwrap(),

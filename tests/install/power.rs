@@ -1,5 +1,5 @@
-//! Simulates power cuts after each system call of the real `install-cni`: no chain names a missing or incomplete
-//! plugin, each file is the old or the new one, and the next agent finishes the work.
+//! Simulates power cuts after each system call of the real `install-cni`: no chain may name a missing or incomplete plugin, each file must
+//! be the old or the new one, and the next agent must finish the work.
 //!
 //! strace records the calls. `disk` replays them on a model of a disk. Every state in which the disk may be after a
 //! call is written to the node's directories and checked.
@@ -273,8 +273,7 @@ fn older(site: &Site) {
     fs::write(&token, next).unwrap();
 }
 
-/// Prepares a node with an installation of which other programs have overwritten the chain and the plugin, and removed
-/// the kubeconfig.
+/// Prepares a node with an installation whose chain and plugin other programs have overwritten, and whose kubeconfig they have removed.
 fn damaged(site: &Site) {
     installed(site);
     site.node.remove_entry();

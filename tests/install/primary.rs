@@ -128,8 +128,7 @@ fn a_chain_is_edited_once_one_of_its_other_plugins_is_in_the_plugin_directory() 
     let (text, [net, bin]) = (only.to_string(), ["net", "bin"].map(|dir| node.path(dir).display().to_string()));
     assert!(text.contains(&net) && text.contains(&format!("{bin} (calico, portmap, bandwidth)")), "{text}");
     assert_eq!(node.read("net/list.conflist"), CALICO);
-    // A link counts as a plugin even if it is broken: its target may be a path of the node that does not exist in the
-    // agent's container.
+    // A broken link is treated as a plugin as well: its target may be a path of the node that does not exist in the agent's container.
     std::os::unix::fs::symlink("/nowhere/portmap", &plugins[2]).unwrap();
     assert!(install(&node.chained()).is_empty());
     assert!(has_entry(&node.path("net/list.conflist")));
@@ -202,8 +201,8 @@ fn a_file_that_runtimes_refuse_never_becomes_a_network() {
 /// Creates an odd file in the directory.
 type Make<'a> = &'a dyn Fn(&std::path::Path);
 
-/// A list behind such a file gets the entry, because a runtime that cannot read the file either may use the list. A single plugin
-/// is not converted, and no copy of the network is made, because it would sort first.
+/// A list after such a file must get the entry, because a runtime that cannot read the file either may use the list. A single plugin must
+/// not be converted, and no copy of the network must be made, because the copy would sort before the file.
 #[test]
 fn a_file_that_the_agent_cannot_judge_is_an_obstacle() {
     use std::ffi::OsStr;
@@ -231,7 +230,7 @@ fn a_file_that_the_agent_cannot_judge_is_an_obstacle() {
             assert_eq!(node.read(&format!("net/{name}")).contains("istio-cni"), is_edited, "{mode:?} {name}");
             assert_eq!(std::fs::read_dir(node.path("net")).unwrap().count(), 2, "{mode:?} {name}");
         }
-        // The file does not matter behind the network that the runtime uses.
+        // The file does not matter after the network that the runtime uses.
         let node = Node::new();
         make(&node.path("net"));
         node.network("00-a.conflist", CALICO);
@@ -262,9 +261,9 @@ fn a_missing_named_file_is_reported_with_those_that_exist() {
     );
 }
 
-/// The runtime loads the first list again as soon as its further plugins can be read.
+/// A list whose drop-in plugins cannot be read must keep its entry: the runtime loads the list again as soon as they can be read.
 #[test]
-fn a_list_keeps_its_entry_while_its_further_plugins_cannot_be_judged() {
+fn a_list_keeps_its_entry_while_its_drop_in_plugins_cannot_be_read() {
     let node = Node::new();
     node.network("10-a.conflist", LIST);
     assert!(install(&node.chained()).is_empty());

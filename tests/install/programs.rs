@@ -50,7 +50,7 @@ fn an_older_program_is_replaced_and_others_stay() {
     assert_eq!(node.read("bin/bridge"), "another program");
 }
 
-/// No pod starts with a chain that names a plugin that cannot be executed.
+/// The chain must not get the entry: no pod starts with a chain that names a plugin that cannot be executed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_gets_no_entry_while_a_directory_has_the_plugins_name() {
     let node = Node::new();
@@ -85,7 +85,7 @@ async fn a_chain_gets_an_entry_if_the_plugin_that_cannot_be_replaced_can_be_exec
 }
 
 #[test]
-fn stale_temporaries_are_removed() {
+fn stale_temporary_files_are_removed() {
     let node = installed(|node| {
         for name in ["istio-cni.tmp.1", "istio-cni.tmp.3816169537"] {
             fs::write(node.path("bin").join(name), "half").unwrap();

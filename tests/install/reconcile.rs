@@ -66,7 +66,7 @@ impl Installer {
         self.until(words, says).await;
     }
 
-    /// Returns the number of times that the node has become ready.
+    /// Returns how often the node became ready.
     pub(crate) fn times_ready(&self) -> usize {
         let metrics = self.metrics();
         let line = metrics.lines().find_map(|line| line.strip_prefix("istio_cni_installs_total{result=\"SUCCESS\"} "));
@@ -126,8 +126,7 @@ async fn missing_files_and_entries_are_restored_at_once() {
     assert!(has_entry(&list), "the installation stays after shutdown");
 }
 
-/// After the installer has compared a program once, it does not read the program in each pass. It must nevertheless
-/// detect a later change.
+/// Once the installer has compared a program, it does not read the program in each pass. It must nevertheless detect a later change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_is_changed_in_place_is_restored() {
     let node = Node::new();
@@ -168,7 +167,7 @@ async fn the_token_of_the_plugins_account_is_awaited_written_and_renewed() {
     tokens.send_replace(Issued::Token(Token::new("plugin-2").unwrap()));
     until("the new token", || node.read("run/istio-cni-kubeconfig").contains("token: plugin-2\n")).await;
     assert!(!installer.status.has_changed().unwrap(), "{:?}", *installer.status.borrow());
-    // The daemon's own token is not written to the plugin's kubeconfig.
+    // The daemon's own token must not be written to the plugin's kubeconfig.
     node.rotate("token-2");
     until("the pass", || !node.read("run/istio-cni-kubeconfig").contains("token-")).await;
     installer.stop().await;

@@ -1,5 +1,4 @@
-//! Tests of the removal of a file that its owner writes at the same time, and of removals from only some of the
-//! directories.
+//! Tests of removing a file while its owner writes it, and of removals from only some of the directories.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +20,8 @@ use super::node::{CONF, LIST, Node, has_entry, install};
 /// Two versions that the owner of a network configuration writes during the removal of the file.
 const VERSIONS: [&str; 2] = ["{\"owner\": 2}", "{\"owner\": 3}"];
 
-/// Converts the configuration of a single plugin to a list in another file. The last step removes the original file.
-/// During this step its owner calls `write` at the points that `owner_writes_at` names.
+/// Converts the configuration of a single plugin to a list in another file. The last step removes the original file. During this step
+/// `write` acts as the file's owner, at the points that `owner_writes_at` names.
 fn convert(owner_writes_at: &[&str], write: impl Fn(&Node, &str) + Sync) -> (Node, Result<(), Error>) {
     let node = Node::new();
     node.network("10-net.conf", CONF);
@@ -76,7 +75,7 @@ fn a_file_that_the_owner_creates_after_the_comparison_stays() {
 }
 
 #[test]
-fn a_file_that_the_owner_removes_is_no_error() {
+fn a_file_that_the_owner_removes_is_not_an_error() {
     let (node, done) = convert(&["set aside"], |node, _| fs::remove_file(node.path("net/10-net.conf")).unwrap());
     done.unwrap();
     assert_eq!(node.names("net"), ["10-net.conflist"]);
@@ -108,7 +107,7 @@ fn the_plugin_stays_unless_a_snapshot_proves_that_no_runtime_needs_it() {
     assert_eq!(left_after(|node| node.network("10-net.conflist", &elsewhere)), [""; 0]);
 }
 
-/// The cached attachment of a container, as libcni writes it.
+/// Returns the cached attachment of a container, as libcni writes it.
 fn cached(plugins: &[&str]) -> String {
     let plugins: Vec<_> = plugins.iter().map(|kind| json!({ "type": kind })).collect();
     let config = STANDARD.encode(json!({ "name": "net", "plugins": plugins }).to_string());
@@ -146,7 +145,7 @@ fn a_plugin_that_cached_chains_may_name_stays_as_a_stub_until_it_can_be_removed(
     for change in [missing, |cache| cache_one(cache, &["istio-cni"])] {
         let (node, files) = removed_with(change);
         assert_eq!((files, node.names("run")), (vec![STUB.to_owned(), PLUGIN_NAME.to_owned()], vec![]));
-        // A stub is no evidence of an installation that works.
+        // A stub must not be treated as an earlier installation.
         fs::remove_file(node.path("account/token")).unwrap();
         let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
         assert!(!plan.was_installed && plan.steps.is_empty(), "{plan:?}");
@@ -164,8 +163,8 @@ fn a_plugin_that_cached_chains_may_name_stays_as_a_stub_until_it_can_be_removed(
     }
 }
 
-/// Removes an installation while the runtime caches the chain of a pod that was starting, at each of these periods after the removal
-/// of the entry. Returns the chains left, and the plugin directory's files.
+/// Removes an installation while pods start: at each of these times after the removal of the entry, in units of `PERIOD`, the runtime
+/// caches the former chain for a pod. Returns the cached chains that still have the entry, and the plugin directory's files.
 fn removed_while_pods_start(at: &'static [f64]) -> (Vec<String>, Vec<String>) {
     const PERIOD: Duration = Duration::from_millis(300);
     let node = Node::new();
@@ -219,8 +218,8 @@ fn only_directories_of_the_scope_are_changed() {
         (Scope::ALL, LIST, [&[network][..], &[], &[]]),
         (Scope { conf: true, ..none }, LIST, [&[network], &[stale, plugin], &[kubeconfig]]),
         (Scope { conf: true, bin: true, ..none }, LIST, [&[network], &[], &[kubeconfig]]),
-        // The plugin is kept while a chain names it and all other plugins of the chain are in this directory, because
-        // the runtime may search only this one.
+        // The plugin is kept while a chain names it and all other plugins of the chain are in the plugin directory, because the runtime may
+        // search only this directory.
         (Scope { bin: true, ..none }, LIST, [&[stale, copy, network], &[plugin], &[record, kubeconfig]]),
         (Scope { bin: true, ..none }, &elsewhere, [&[stale, copy, network], &[], &[record, kubeconfig]]),
     ] {

@@ -1,4 +1,4 @@
-//! Tests of removals beside files that may name the plugin and cannot be read or decoded, and of files under other names.
+//! Tests of removals if files that may name the plugin cannot be read or decoded, or have other names.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -29,7 +29,7 @@ fn removed(node: &Node) -> Vec<String> {
     node.names("bin")
 }
 
-/// A list with this member before its others.
+/// Returns the list with this member before its others.
 fn with(member: &str, list: &str) -> String {
     list.replacen('{', &format!("{{{member},"), 1)
 }
@@ -40,7 +40,7 @@ fn padded(list: &str) -> String {
 
 const FILE: &str = "10-net.conflist";
 
-/// Changes of an installed node after which a file may name the plugin. Each returns the file.
+/// Changes of an installed node after which a file may name the plugin. Each returns the file's name.
 const CHANGES: [fn(&Node) -> &'static str; 6] = [
     |node| write(node, FILE, &padded(&list(node))),
     |node| write(node, "10-net.conflist.cilium_bak", &padded(&list(node))),
@@ -94,7 +94,7 @@ fn files_that_cannot_name_the_plugin_leave_no_stub() {
 }
 
 #[test]
-fn the_plugin_is_taken_out_of_files_under_any_other_name() {
+fn the_plugin_is_removed_from_files_with_any_other_name() {
     for name in
         ["10-net.conflist_bak", "10-net.conflist-old", "10-net.conflist,v", "#10-net.conflist#", "10-net.bak", "10-net"]
     {

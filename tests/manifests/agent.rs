@@ -33,7 +33,7 @@ impl<'a> Agent<'a> {
         [strings(&self.container["command"]), strings(&self.container["args"])].concat()
     }
 
-    /// Returns all environment variables. Those of the container override those of the ConfigMap.
+    /// Returns all environment variables. The container's variables override those of the ConfigMap.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let map = only(self.objects, "ConfigMap");
         assert_eq!(self.container["envFrom"][0]["configMapRef"]["name"], map["metadata"]["name"]);

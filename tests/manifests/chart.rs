@@ -70,7 +70,8 @@ pub(crate) fn openshift_gets_its_own_kinds() {
     );
 }
 
-/// With `auto` the agent sees all file systems of the node; a directory that it only reads must exist, and none is created.
+/// With `auto`, the agent has a mount of the node's root. With given directories, only the runtime configuration's directories are mounted,
+/// read-only, and none of them is created.
 pub(crate) fn directories_are_found_or_compared() {
     let volumes = |values: &[&str]| {
         let objects = AGENT.render(values);
@@ -233,7 +234,7 @@ pub(crate) fn variables_outrank_values() {
     assert!(!environment.contains_key("X"), "{environment:?}");
 }
 
-/// Repair in place is excepted from AppArmor's profiles by a field where the API server has it.
+/// For repair in place, AppArmor must be off: by a field if the API server has the field, otherwise by an annotation.
 pub(crate) fn apparmor_is_a_field_from_1_30_on() {
     let of = |version: &str, value: &str| {
         let flags = ["--kube-version", version, "--set", "repair.mode=repair", "--set-json", value];

@@ -1,4 +1,4 @@
-//! Tests of the ways in which values are given: by a parent chart, beside values of other charts, as text, and under the names
+//! Tests of the ways in which values are given: by a parent chart, together with values of other charts, as strings, and under the names
 //! where a chart has its defaults.
 
 use std::fs;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::helm::{AGENT, Chart, INJECTOR, NAMESPACE};
 use crate::tool::HELM;
 
-/// Copies a chart, with a further template, to `to`.
+/// Copies a chart, with an additional template, to `to`.
 fn copy(chart: Chart, to: &Path, template: &str) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
     assert!(Command::new("cp").args(["-r", &chart.directory()]).arg(to).status().unwrap().success());
@@ -26,7 +26,7 @@ fn template(directory: &Path, flags: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// A chart of which another chart is a part.
+/// Creates a chart with this chart as a subchart.
 fn parent(chart: Chart) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     copy(chart, &dir.path().join("charts").join(chart.name), "");
@@ -37,7 +37,7 @@ fn parent(chart: Chart) -> TempDir {
     dir
 }
 
-/// A part of another chart renders what the chart itself does. helm removes values from it that are null.
+/// As a subchart, a chart must render the same as alone, although helm removes null values from a subchart's values.
 pub(crate) fn by_a_parent_chart() {
     for chart in [AGENT, INJECTOR] {
         let (parent, name) = (parent(chart), chart.name);
@@ -56,7 +56,7 @@ pub(crate) fn by_a_parent_chart() {
     assert!(error("istio-cni.defaults.repair.mode=label").contains("under `defaults`: repair.mode"));
 }
 
-/// A value under `defaults` has no effect: it is refused, unless a former release had it there. Then the notes name it.
+/// A value under `defaults` has no effect. It must be refused or, if an upgrade takes it from an earlier release, named in the notes.
 pub(crate) fn under_names_of_defaults() {
     let dir = tempfile::tempdir().unwrap();
     let chart = dir.path().join("chart");
@@ -89,7 +89,8 @@ pub(crate) fn under_names_of_defaults() {
     assert!(notes.contains(unread) && notes.contains("repair.mode=\\\"label\\\""), "{notes}");
 }
 
-/// A name of `global` that is another chart's is ignored. One that is near to a name of this chart is mistyped.
+/// Names in `global` that belong to other charts must be ignored. A name similar to one of this chart's names is a typing error and must be
+/// refused.
 pub(crate) fn beside_global_values_of_other_charts() {
     let others = [
         "imageRegistry",
@@ -130,8 +131,8 @@ pub(crate) fn beside_global_values_of_other_charts() {
     }
 }
 
-/// helm's --set-string gives text for all values, YAML takes text without quotes for a number or a boolean, and a list may be one
-/// text with commas.
+/// Values must have the same effect in these forms: `--set-string` makes strings of all values, YAML reads some strings without quotes as
+/// numbers or booleans, and a list may be one string with commas.
 pub(crate) fn as_text_or_without_quotes() {
     let same = [
         (AGENT, r#"repair.enabled="false""#, "repair.enabled=false"),
@@ -169,7 +170,7 @@ pub(crate) fn as_text_or_without_quotes() {
     assert!(weekly.contains("interval: 1w"), "{weekly}");
 }
 
-/// Large numbers are not written with an exponent, with which neither Kubernetes nor a program reads an integer.
+/// Large numbers must not be written with an exponent, with which neither Kubernetes nor a program reads an integer.
 pub(crate) fn as_large_numbers() {
     let large = 3_000_000;
     let rendered = |chart: Chart, values: &[&str], line: String| {

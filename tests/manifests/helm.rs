@@ -1,4 +1,4 @@
-//! Renders the charts by helm.
+//! Renders the charts with helm.
 
 use std::fs;
 use std::process::Command;
@@ -26,22 +26,22 @@ pub(crate) const NAMESPACE: &str = "kube-system";
 const KUBERNETES: &str = "1.33.0";
 
 impl Chart {
-    /// The chart's directory.
+    /// Returns the chart's directory.
     pub(crate) fn directory(self) -> String {
         format!("install/helm/{}", self.name)
     }
 
-    /// The text of the manifest.
+    /// Returns the content of the manifest.
     pub(crate) fn manifest(self) -> String {
         fs::read_to_string(format!("manifests/{}.yaml", self.name)).unwrap()
     }
 
-    /// The schema of the chart's values.
+    /// Returns the schema of the chart's values.
     pub(crate) fn schema(self) -> Value {
         self.json("values.schema.json")
     }
 
-    /// The defaults of the chart's values.
+    /// Returns the defaults of the chart's values.
     pub(crate) fn defaults(self) -> Value {
         self.json("files/defaults.json")
     }

@@ -41,7 +41,7 @@ impl Injector {
         [strings(&self.container["command"]), strings(&self.container["args"])].concat()
     }
 
-    /// The value of an argument.
+    /// Returns the value of an argument.
     fn argument(&self, name: &str) -> Option<String> {
         self.line().iter().find_map(|argument| argument.strip_prefix(&format!("--{name}=")).map(str::to_owned))
     }
@@ -77,7 +77,7 @@ pub(crate) fn invalid_values_are_refused() {
     }
 }
 
-/// Each ingress rule of the NetworkPolicy has a `from`. A rule without it would allow all clients.
+/// Each ingress rule of the NetworkPolicy must have a `from`. A rule without it would allow all clients.
 pub(crate) fn the_network_policy_limits_clients() {
     let api = r#"global.networkPolicy.apiServers=["10.0.0.1/32", "fd00::1/128"]"#;
     let ingress = |values: &[&str]| {

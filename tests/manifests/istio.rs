@@ -36,12 +36,12 @@ pub(crate) fn corpus() -> Option<&'static Corpus> {
 }
 
 impl Corpus {
-    /// The names of all cases.
+    /// Returns the names of all cases.
     pub(crate) fn names(&'static self) -> impl Iterator<Item = &'static str> {
         self.cases.keys().map(String::as_str)
     }
 
-    /// Fails unless this chart's output for a case is that of Istio's chart, except for listed differences.
+    /// Fails unless this chart's output for a case equals the output of Istio's chart, except for listed differences.
     pub(crate) fn check(&self, name: &str) {
         self.differences_of(name);
     }
@@ -54,8 +54,8 @@ impl Corpus {
         assert!(unused.is_empty(), "no case needs these differences: {unused:#?}");
     }
 
-    /// The chart accepts all default values of Istio's chart but its image, as in a copied values file, and its output
-    /// then differs from that of Istio's chart only by listed differences.
+    /// Fails unless the chart accepts all default values of Istio's chart except its image, as in a copied values file, and its output then
+    /// differs from the output of Istio's chart only by listed differences.
     pub(crate) fn every_key_is_known(&self) {
         let render = |without: &[&str]| {
             let given = self.values.iter().filter(|(key, _)| !without.contains(&&***key));

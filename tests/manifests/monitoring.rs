@@ -17,7 +17,7 @@ use crate::tool::{HELM, PROMTOOL};
 /// The directory of dashboards and rules, which are symbolic links to the charts' files.
 const DIRECTORY: &str = "manifests/monitoring";
 
-/// The trials of this module.
+/// Returns the trials of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     let always: [(&str, fn()); 6] = [
         ("monitoring/dashboards_can_be_loaded", dashboards::can_be_loaded),
@@ -43,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     always.chain(by_tools).collect()
 }
 
-/// The files with this suffix and their texts, ordered by name.
+/// Returns the files with this suffix and their contents, ordered by name.
 fn files(end: &str) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(Path::new(DIRECTORY)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

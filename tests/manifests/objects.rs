@@ -13,25 +13,25 @@ use serde_json::Value;
 
 use crate::helm::{AGENT, INJECTOR};
 
-/// Parses a manifest, without empty documents.
+/// Parses the objects of a manifest, except empty documents.
 pub(crate) fn parse(text: &str) -> Vec<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     documents.into_iter().filter(|document| !document.is_null()).collect()
 }
 
-/// The objects of this kind.
+/// Returns the objects of this kind.
 pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// The only object of this kind.
+/// Returns the only object of this kind.
 pub(crate) fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let found = of_kind(objects, kind);
     assert_eq!(found.len(), 1, "objects of kind {kind}: {found:#?}");
     found[0]
 }
 
-/// All fields of the manifests' objects exist in the API server's types, so none is misspelt or misplaced.
+/// All fields of the manifests' objects must exist in the API server's types, so that none is misspelt or misplaced.
 pub(crate) fn fields_are_known() {
     [AGENT, INJECTOR].iter().flat_map(|chart| parse(&chart.manifest())).for_each(|object| is_known(&object));
 }
@@ -67,7 +67,7 @@ fn through<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
     serde_json::to_value(typed).unwrap()
 }
 
-/// The strings of a list; an absent list is empty.
+/// Returns the strings in a list; an absent list is empty.
 pub(crate) fn strings(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
 }

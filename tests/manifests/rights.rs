@@ -17,7 +17,7 @@ struct Wanted {
     taint: bool,
     /// Whether the platform is OpenShift.
     openshift: bool,
-    /// Whether the agent finds both directories, or only that of configurations.
+    /// Whether the agent finds both directories; `auto_conf`: whether it finds only the directory of configurations.
     auto: bool,
     auto_conf: bool,
     /// Whether the agent compares given directories with a runtime's configuration.
@@ -141,13 +141,13 @@ fn check(objects: &[Value], wanted: Wanted) {
 /// The account in the plugin's kubeconfig.
 const PLUGIN_ACCOUNT: &str = "istio-cni-plugin";
 
-/// Splits the roles and bindings into those of the plugin's account and all others.
+/// Splits the roles and bindings into those for the plugin's account and all others.
 fn by_account(objects: &[Value]) -> (Vec<Value>, Vec<Value>) {
     let is_rbac = |object: &&Value| object["kind"].as_str().unwrap().contains("Role");
     objects.iter().filter(is_rbac).cloned().partition(|object| object["metadata"]["name"] == PLUGIN_ACCOUNT)
 }
 
-/// The rights of a table that these settings need.
+/// Returns the rights in a table that these settings need.
 pub(crate) fn needed<W: Copy>(table: &[Reason<W>], wanted: W) -> BTreeSet<String> {
     table.iter().filter(|(_, when, _)| when(wanted)).map(|(right, ..)| (*right).to_owned()).collect()
 }

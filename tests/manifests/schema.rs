@@ -1,21 +1,21 @@
-//! Tests of the schemas of the charts' values: what is mistyped is refused by its name, Istio's values are accepted, and the values
-//! of a former release suffice.
+//! Tests of the schemas of the charts' values: mistyped values are refused by name, Istio's values are accepted, and the values of an
+//! earlier release suffice.
 
 use serde_json::{Value, json};
 
 use crate::helm::{AGENT, Chart, INJECTOR, NAMESPACE};
 use crate::objects::parse;
 
-/// The name of no value.
+/// A name that no value has.
 const MISTYPED: &str = "mistpyed";
 
-/// A name that does not exist is refused in each map of the values whose names are not the user's choice.
+/// A name that does not exist must be refused in each map of the values, unless users choose the map's names.
 pub(crate) fn names_are_refused_at_each_depth() {
     for (chart, nests) in [(AGENT, &["", "cni"][..]), (INJECTOR, &[""])] {
         let mut maps = Vec::new();
         closed(&chart.schema(), "", &mut maps);
         assert!(maps.len() > 12, "{}: {maps:?}", chart.name);
-        // `cni` has all values once more, except itself.
+        // All values may also be given under `cni`, except `cni` itself.
         for (nest, map) in nests.iter().flat_map(|nest| maps.iter().map(move |map| (*nest, &**map))) {
             if (nest, map) == ("cni", "cni") {
                 continue;
@@ -37,7 +37,7 @@ pub(crate) fn names_are_refused_at_each_depth() {
     }
 }
 
-/// The paths of maps with these names only.
+/// Collects the paths of maps that permit only the names in their schema.
 fn closed(schema: &Value, path: &str, maps: &mut Vec<String>) {
     if schema["additionalProperties"] == false {
         maps.push(path.to_owned());
@@ -52,7 +52,7 @@ fn is_refused(chart: Chart, value: &str, reason: &str) {
     assert!(error.contains(reason), "{}: {value}: {reason}: {error}", chart.name);
 }
 
-/// A value of a form with which an object, the agent or the webhook would fail later.
+/// A value must be refused if an object, the agent or the webhook would later fail because of its form.
 pub(crate) fn values_of_another_form_are_refused() {
     let directories = ["cniBinDir", "cniConfDir", "cniNetnsDir"];
     let relative =
@@ -126,7 +126,7 @@ pub(crate) fn values_of_another_form_are_refused() {
     }
 }
 
-/// The values of Istio's charts are accepted: those of the node agent also as a part of the values of a whole mesh.
+/// The values of Istio's charts must be accepted; those of the node agent also as a part of the values of a whole mesh.
 pub(crate) fn istios_values_are_accepted() {
     for value in [
         "cni={\"enabled\": true}",
@@ -166,8 +166,8 @@ pub(crate) fn istios_values_are_accepted() {
     assert_eq!(INJECTOR.text(&[r#"platform="openshift""#]), INJECTOR.text(&[r#"global.platform="openshift""#]));
 }
 
-/// An upgrade with --reuse-values has the defaults of the former release, or of Istio's chart, in place of the chart's. Any value
-/// may be missing from them.
+/// With --reuse-values, an upgrade has the defaults of an earlier release, or of Istio's chart, instead of this chart's. It must succeed
+/// although any value may be missing from them.
 pub(crate) fn values_of_a_former_release_suffice() {
     let upgrade = |values: &[&str]| {
         let values = values.iter().flat_map(|value| ["--set-json", value]);
@@ -183,7 +183,8 @@ pub(crate) fn values_of_a_former_release_suffice() {
         let (text, mut names) = (chart.text(&[]), Vec::new());
         all(&chart.defaults(), "", &mut names);
         assert!(names.len() > 60, "{names:?}");
-        // Without `resources` the pods have none, or those that Istio's chart has then; without a priority class they have none.
+        // Without the value `resources`, pods have no resources, or those that Istio's chart sets in this case. Without a priority class
+        // they have none.
         let is_meant = |name: &String| name.starts_with("resources") || name == "priorityClassName";
         for name in names.iter().filter(|name| !is_meant(name)) {
             assert!(chart.text(&[&format!("{name}=null")]) == text, "{}: {name} is missing", chart.name);
@@ -191,7 +192,7 @@ pub(crate) fn values_of_a_former_release_suffice() {
     }
 }
 
-/// The paths of all maps and values.
+/// Collects the paths of all maps and values.
 fn all(map: &Value, path: &str, names: &mut Vec<String>) {
     for (name, value) in map.as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -200,7 +201,7 @@ fn all(map: &Value, path: &str, names: &mut Vec<String>) {
     }
 }
 
-/// All objects and pods have Kubernetes' recommended labels.
+/// All objects and pods must have Kubernetes' recommended labels.
 pub(crate) fn objects_have_the_standard_labels() {
     for chart in [AGENT, INJECTOR] {
         let monitoring = ["rules", "dashboards"].map(|part| format!("monitoring.{part}.enabled=true"));
@@ -225,7 +226,7 @@ pub(crate) fn objects_have_the_standard_labels() {
     }
 }
 
-/// With a monitor, pods have no annotation by which Prometheus would scrape them twice.
+/// With a monitor, pods must have no annotation, because Prometheus would scrape them twice.
 pub(crate) fn monitors_replace_annotations() {
     for (chart, monitor) in [(AGENT, "podMonitor"), (INJECTOR, "serviceMonitor")] {
         let is_annotated = |values: &[&str]| chart.text(values).contains("prometheus.io/");

@@ -26,7 +26,7 @@ impl Tool {
         env::var_os(self.variable).map(PathBuf::from).filter(|path| path.is_file()).or_else(on_path)
     }
 
-    /// A trial that runs the program.
+    /// Returns a trial that runs the program.
     pub(crate) fn trial(self, name: &str, body: impl FnOnce() + Send + 'static) -> Trial {
         let Self { name: tool, variable } = self;
         let missing =

@@ -21,8 +21,7 @@ pub(crate) fn have_effects(chart: Chart, settings: &[&[&str]], other: fn(&str) -
     assert!(leaves.len() > 40, "{leaves:?}");
     for (path, value) in leaves {
         let has_effect = |(on, before): &(&[&str], String)| {
-            // If the settings set the value, it is changed back to its default. The chart may then fail, which counts
-            // as an effect.
+            // If the settings set the value, it is changed back to its default. The chart may then fail, which is an effect as well.
             let is_on = on.iter().any(|set| set.starts_with(&format!("{path}=")));
             let changed =
                 if is_on { value.clone() } else { other(&path).unwrap_or_else(|| another(chart, &path, &value)) };
@@ -44,7 +43,7 @@ fn collect(value: &Value, path: String, leaves: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Returns a value of the same kind that differs from the default, by the chart's schema.
+/// Returns a value of the same kind that differs from the default, according to the chart's schema.
 fn another(chart: Chart, path: &str, default: &Value) -> Value {
     let mut schema = &chart.schema()["properties"];
     let mut found = &Value::Null;

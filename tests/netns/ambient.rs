@@ -30,7 +30,7 @@ const BACKENDS: [(&str, Backend, &[&str]); 3] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
     App,
-    /// A socket in the pod with this mark, whose source address is that of the place.
+    /// A socket in the pod with this mark and, if a place is given, with its address as source address.
     Marked(u32, Option<Place>),
     World,
     /// The kubelet, whose source address the rules in the node's netns have replaced.
@@ -198,7 +198,7 @@ fn connect(topology: &Topology, row: &Row, family: Family) -> String {
     Topology::connect_as(netns, &[vec![proto.to_owned(), to], from].concat(), user, user)
 }
 
-/// Returns the expected start of the response, with the client's address if it is fixed; `None` without a response.
+/// Returns the expected start of the response, with the client's address if it is fixed; `None` if no response is expected.
 fn wanted(row: &Row, family: Family) -> Option<String> {
     let Row(client, proto, to, destination, name, port) = *row;
     // The kernel sends no IPv4 reply from a source address that the pod does not have.
@@ -241,7 +241,7 @@ fn second_call(backend: Backend) {
     assert_eq!(routing(&pod), before);
 }
 
-/// Rules of another configuration and a missing routing rule are reported and reconciled.
+/// Rules of another configuration and a missing routing rule must be reported and reconciled.
 fn difference(backend: Backend) {
     let pod = TestNetns::new();
     apply(&pod, &AmbientRedirect { inbound: false, dns: false, ..everything() }, backend);
@@ -315,7 +315,7 @@ table inet istio-ambient-nat {
 }
 ";
 
-/// Istio's table in the node's netns, which has the name of one of a pod's tables, is not taken for a pod's rules.
+/// Istio's table in the node's netns, which has the name of one of a pod's tables, must not be treated as a pod's rules.
 fn table_of_the_node() {
     let node = TestNetns::new();
     node.feed("nft", &["-f", "-"], NODE_TABLE);
@@ -338,7 +338,7 @@ fn table_of_the_node() {
     assert_eq!(node.run("nft", &["list", "tables"]), "table inet istio-ambient-nat\n");
 }
 
-/// The chain that Istio's agent, in iptables mode, adds to the node's table `nat` is not taken for a pod's rules.
+/// The chain that Istio's agent, in iptables mode, adds to the node's table `nat` must not be treated as a pod's rules.
 fn chain_of_the_node() {
     let node = TestNetns::new();
     for args in [
@@ -361,14 +361,14 @@ fn check(netns: &TestNetns, backend: Backend) -> Vec<Difference> {
     netns.inside(|| View::take(by(backend)).unwrap().check(&everything().desired())).unwrap().differences
 }
 
-/// Returns the differences except those of routes.
+/// Returns the differences except differences in routes.
 fn differences(netns: &TestNetns, backend: Backend) -> Vec<Difference> {
     let mut found = check(netns, backend);
     found.retain(|difference| !matches!(difference, Difference::Route(_)));
     found
 }
 
-/// Disables IPv6 on `lo`, upon which the kernel deletes the IPv6 routes, and enables it again.
+/// When IPv6 is disabled on `lo`, the kernel deletes the IPv6 routes. They must be reported and restored once IPv6 is enabled again.
 fn ipv6_returns() {
     let pod = TestNetns::new();
     let apply = || apply(&pod, &everything(), Backend::NativeNft);

@@ -123,7 +123,7 @@ fn refused() {
     apply(by(Backend::NativeNft)).unwrap();
 }
 
-/// Rules of another program are kept, although its tables have the same names as ours.
+/// Rules of another program must stay, although its tables have the same names as ours.
 fn others_tables() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -191,8 +191,8 @@ fn bypass() {
     }
 }
 
-/// The programs of iptables-legacy are also found by the plain names that they had before iptables 1.8. Programs of
-/// iptables-nft with plain names are not mistaken for them.
+/// The programs of iptables-legacy must also be found by the plain names that they had before iptables 1.8. Programs of iptables-nft with
+/// plain names must not be mistaken for them.
 fn plain_programs() {
     for (multi, found) in [("xtables-legacy-multi", true), ("xtables-nft-multi", false)] {
         let netns = TestNetns::new();
@@ -220,8 +220,8 @@ fn plain_programs() {
 pub(crate) const WITHOUT_SBIN: [&str; 5] =
     ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /usr/sbin && exec \"$0\" \"$@\""];
 
-/// The pod's netns has legacy tables of another plugin, and the node has no programs of iptables-legacy, so ADD falls
-/// back to iptables-nft. CHECK compares with the rules of this backend.
+/// The pod's netns has legacy tables of another plugin, and the node has no programs of iptables-legacy, so ADD falls back to iptables-nft.
+/// CHECK must compare with the rules of this backend.
 fn legacy_tables_without_programs() {
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     pod.netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
@@ -286,7 +286,7 @@ fn fallen_back_without_reconcile() {
     assert!(error.to_string().contains("istio-output") && !error.to_string().contains("rules are missing"), "{error}");
 }
 
-/// Rules of iptables-legacy appear after the first read, as if a restore had failed in the second family.
+/// Rules of iptables-legacy that appear after the first read, as after a restore that failed in the second family, must be removed.
 fn legacy_rules_since_the_first_read() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -327,8 +327,8 @@ fn skipped_without_programs() {
     }
 }
 
-/// Versions of iptables-restore before 1.6.2 do not support `--wait`, and read a separate word as the name of the input
-/// file.
+/// ADD must succeed with versions of iptables-restore before 1.6.2, which do not support `--wait` and read a separate word as the name of
+/// the input file.
 fn old_restore() {
     let old = "for word; do case $word in -*) ;; *) echo \"cannot open $word\" >&2; exit 1;; esac; done";
     let restore = wrapped("iptables-legacy-restore", old);
@@ -339,8 +339,8 @@ fn old_restore() {
     assert!(counts(&pod.netns)[2] > 0);
 }
 
-/// A netns is converged from TPROXY to REDIRECT: rules, routing rules and routes are those of a netns that was never in TPROXY
-/// mode, in both families. Other programs' routing rules with the same mark or table, and rules for other marks, stay.
+/// After a change from TPROXY to REDIRECT, rules, routing rules and routes must equal those in a netns that was never in TPROXY mode, in
+/// both families. Other programs' routing rules with the same mark or table, and rules for other marks, must stay.
 fn tproxy_then_redirect(backend: Backend) {
     let redirect = Redirect { inbound_ports: PortSelector::All, dual_stack: true, ..Redirect::default() };
     let tproxy = Redirect { mode: InterceptionMode::Tproxy, ..redirect.clone() };
@@ -385,7 +385,7 @@ fn tproxy_then_redirect(backend: Backend) {
     let unwanted = change.reconciled().iter().filter(|found| matches!(found, Difference::Unwanted(_))).count();
     assert_eq!(unwanted, 4, "a routing rule and a route of each family: {change:?}");
     assert_eq!(apply(&changed, &redirect), Change::None);
-    // An ADD that was interrupted before it removed them, or an older version, has left them beside the right rules.
+    // An interrupted ADD, or an older version, may have left the routing rule in addition to the right rules.
     changed.run("ip", &["rule", "add", "fwmark", "1337", "lookup", "133"]);
     let left = apply(&changed, &redirect);
     assert!(matches!(left.reconciled(), [Difference::Unwanted(_)]), "{left:?}");

@@ -110,7 +110,7 @@ fn tproxy() {
     is_named(&json!({}), &mode, &rows);
 }
 
-/// Expects CHECK to succeed and to log these texts.
+/// Expects CHECK to succeed and to log these strings.
 fn passes(pod: &Pod, conf: &Value, logged: &[&str]) {
     let check = pod.call("CHECK", conf);
     assert_eq!((check.code, check.stdout.as_str()), (0, ""), "{check:?}");
@@ -121,7 +121,7 @@ fn passes(pod: &Pod, conf: &Value, logged: &[&str]) {
 
 const DIFFERS: &str = r#""verdict":"verified","reason":"differs""#;
 
-/// Annotations were edited while the pod ran, each to and from each other.
+/// CHECK must succeed after the annotations were edited while the pod ran, from each of these sets to each other one.
 fn edited() {
     let sets = [
         json!({}),
@@ -151,7 +151,7 @@ fn other_version() {
     let pod = dual_stack(&json!({}));
     assert_eq!(pod.call("ADD", &json!({})).code, 0);
     let nat = |args: &[&str]| pod.netns.run("iptables-nft", &[&["-t", "nat"], args].concat());
-    // Another version has other exempt ports, further chains, and jumps in another order and shape.
+    // Another version has other exempt ports, additional chains, and jumps in another order and form.
     nat(&["-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
     nat(&["-D", "PREROUTING", "-p", "tcp", "-j", "ISTIO_INBOUND"]);
     nat(&["-A", "PREROUTING", "-p", "tcp", "!", "--dport", "1", "-j", "ISTIO_INBOUND"]);
@@ -173,12 +173,12 @@ fn foreign() {
         pod.netns.run("ip6tables-nft", &["-t", "filter", "-I", "INPUT", "1", "-p", "udp", "-j", "DROP"]);
     }
     passes(&pod, &json!({}), &[DIFFERS, "before Istio's jump"]);
-    // The kernel deletes `::6` with IPv6 on `lo`.
+    // The kernel deletes `::6` when IPv6 is disabled on `lo`.
     pod.netns.inside(|| std::fs::write("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "1")).unwrap();
     passes(&pod, &json!({}), &[DIFFERS, "::6"]);
 }
 
-/// The runtime passes the annotations of ADD to CHECK, and those of the pod were edited meanwhile.
+/// CHECK must use the annotations of ADD, which the runtime passes, although the pod's annotations were edited meanwhile.
 fn of_add() {
     let passed = |annotations: &Value| {
         let mut all = json!({ "sidecar.istio.io/status": "{}" });
@@ -199,7 +199,7 @@ fn of_add() {
     assert!(pod.call("CHECK", &conf).error(999).contains("is not redirected"));
 }
 
-/// There is neither an agent nor a kubeconfig, or the agent has another pod of that name. CHECK asks once.
+/// If there is neither an agent nor a kubeconfig, or the agent has another pod with that name, CHECK must succeed after one lookup.
 fn unknown() {
     let pod = dual_stack(&json!({}));
     assert_eq!(pod.call("ADD", &json!({})).code, 0);
@@ -216,13 +216,13 @@ fn invalid() {
     let ports = json!({"traffic.sidecar.istio.io/excludeInboundPorts": "many"});
     let pod = pod.edited(&injected(&ports, &env()));
     passes(&pod, &json!({}), &[r#""verdict":"unverified","reason":"annotation""#, "excludeInboundPorts"]);
-    // A backend that is not there reads no rules.
+    // The annotations are valid again, but there are no rules.
     let pod = pod.edited(&injected(&json!({}), &env()));
     pod.netns.run("nft", &["flush", "ruleset"]);
     assert!(pod.call("CHECK", &json!({})).error(999).contains("Istio's rules are missing"));
 }
 
-/// Packets come to Istio's chains by other rules than those that ADD added.
+/// CHECK must succeed if packets reach Istio's chains by rules other than those that ADD added.
 fn other_ways() {
     for kind in ["nft", "legacy"] {
         let conf = json!({ "force_iptables_binary": kind });
@@ -245,7 +245,7 @@ fn other_ways() {
             assert_eq!(pod.call("ADD", &conf).code, 0);
             way.iter().for_each(|args| drop(pod.netns.run(&tool, &[&["-t", "nat"], *args].concat())));
             passes(&pod, &conf, &[DIFFERS]);
-            // Without the way there is no redirection.
+            // Without these rules there is no redirection.
             pod.netns.run(&tool, &["-t", "nat", "-F", "OUTPUT"]);
             let message = pod.call("CHECK", &conf).error(999);
             assert!(message.contains("OUTPUT of IPv4 table nat jumps to ISTIO_OUTPUT"), "{way:?}: {message}");
@@ -260,7 +260,7 @@ fn other_ways_of_nftables() {
         "add rule inet istio-proxy-nat output meta nfproto vmap { ipv4 : jump istio-output, ipv6 : jump istio-output }",
         "add chain inet istio-proxy-nat way; add rule inet istio-proxy-nat way jump istio-output; add rule inet istio-proxy-nat output jump way",
         "add rule inet istio-proxy-nat output meta nfproto ipv4 jump istio-output; add rule inet istio-proxy-nat output meta nfproto ipv6 jump istio-output",
-        // A table that redirects nothing may be dormant, and packets that are dropped do not pass the proxy by.
+        // A table that redirects nothing may be dormant, and packets that are dropped do not bypass the proxy.
         "add rule inet istio-proxy-nat output jump istio-output; add table inet istio-proxy-raw { flags dormant; }",
         "add rule inet istio-proxy-nat output jump istio-output; \
          add chain inet istio-proxy-nat output { type nat hook output priority -100; policy drop; }",
@@ -276,7 +276,8 @@ fn other_ways_of_nftables() {
     }
 }
 
-/// The rules of an IPv4 pod remain sufficient when it gets an IPv6 address. Rules that were there for IPv6 do not.
+/// CHECK must succeed when an IPv4 pod gets an IPv6 address, because its rules remain sufficient for IPv4. Rules that were added for IPv6
+/// must not be missing.
 fn late_ipv6() {
     for conf in [
         json!({"force_iptables_binary": "nft"}),
@@ -287,7 +288,7 @@ fn late_ipv6() {
         assert_eq!(pod.call("ADD", &conf).code, 0);
         pod.netns.run("ip", &["addr", "add", ADDRESSES[1], "dev", "eth0", "nodad"]);
         passes(&pod, &conf, &[DIFFERS, "::6"]);
-        // ADD covers IPv6 now, and from now on it may not be missing.
+        // This ADD covers IPv6, so IPv6 must not be missing from now on.
         assert_eq!(pod.call("ADD", &conf).code, 0);
         passes(&pod, &conf, &[r#""verdict":"verified""#]);
         pod.netns.run("ip", &["-6", "addr", "del", "::6/128", "dev", "lo"]);
@@ -295,7 +296,7 @@ fn late_ipv6() {
     }
 }
 
-/// The tables of iptables-legacy can be read only with its programs. Where these are missing, nobody knows what the tables have.
+/// The tables of iptables-legacy can be read only with its programs. Without them the rules are unknown, and CHECK must succeed.
 fn unreadable() {
     let pod = dual_stack(&json!({}));
     assert_eq!(pod.call("ADD", &json!({"force_iptables_binary": "legacy"})).code, 0);
@@ -306,7 +307,7 @@ fn unreadable() {
     }
 }
 
-/// A chain entry of another version of the installer ends no pod that runs, and not the node's network.
+/// A chain entry from another version of the installer must not fail CHECK, which would end running pods. It must fail ADD.
 fn unknown_setting() {
     let pod = dual_stack(&json!({}));
     assert_eq!(pod.call("ADD", &json!({})).code, 0);
@@ -321,12 +322,12 @@ fn unknown_setting() {
         let message = pod.call("ADD", &conf).error(code);
         assert!(message.contains(key), "{message}");
     }
-    // What the protocol itself requires is required.
+    // CHECK still fails if a field that the CNI protocol defines is invalid.
     let message = pod.call("CHECK", &json!({"name": 5})).error(6);
     assert!(message.contains("name"), "{message}");
 }
 
-/// Another program may add any number of chains, rules and elements.
+/// However many chains, rules and elements another program adds, CHECK and ADD must succeed, and the log must stay short.
 fn many() {
     use std::fmt::Write as _;
     let pod = dual_stack(&json!({}));

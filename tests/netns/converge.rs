@@ -71,7 +71,7 @@ fn rules_state(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> RulesSt
     netfilter::diff(wanted, &observe(netns, backend)).unwrap().state
 }
 
-/// Returns the sentences with which the differences from `wanted` are reported; panics if nothing differs.
+/// Returns the messages that report the differences from `wanted`; panics if nothing differs.
 fn sentences(netns: &TestNetns, wanted: &RuleSet) -> Vec<String> {
     match rules_state(netns, Backend::IptablesNft, wanted) {
         RulesState::Differs(differences) => differences.iter().map(ToString::to_string).collect(),
@@ -126,8 +126,8 @@ fn removes_all_our_rules(backend: Backend) {
     assert_eq!(remove(&netns, backend, &everything()), Outcome::Unchanged);
 }
 
-/// Programs rules, damages them, and reconciles. Asserts that the damage is reported, that the rules are the first ones
-/// again, and that undamaged rules keep their handles.
+/// Programs rules, damages them, and reconciles. Asserts that the damage is reported, that the original rules are restored, and that
+/// undamaged rules keep their handles.
 fn reconciles(damage: &[&[&str]], sentence: &str, new_rules: usize) {
     let netns = TestNetns::new();
     let wanted = case("tproxy");

@@ -74,7 +74,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Returns the rules of a case, with numbers in place of the names of groups that this machine does not have.
+/// Returns the rules of a case, with IDs in place of group names that this machine does not have.
 pub(crate) fn case(name: &str) -> RuleSet {
     let (redirect, ipv6) = configuration(name).expect("a case of Istio's");
     rules::build(&numbered(redirect), ipv6)

@@ -58,8 +58,8 @@ fn user_namespace() {
     assert!(pod.call("ADD", &json!({})).stderr.contains(r#""change":"none""#));
 }
 
-/// A pod with addresses of one family gets an address of the other from a second network (Multus), and the plugin is
-/// called again.
+/// A pod with only an IPv6 address gets an IPv4 address from a second network (Multus). CHECK must succeed, and another ADD must change
+/// nothing.
 fn a_later_address(conf: &Value, rules: impl Fn(&Pod) -> String) {
     let pod = pod(&["fd00:9::2/64"], &json!({}));
     assert_eq!(pod.call("ADD", conf).code, 0);

@@ -1,6 +1,6 @@
-//! Tests of finding a pod's netns by the pod's addresses, among the namespaces of bind mounts and processes.
+//! Tests of finding a pod's netns by the pod's addresses, among bind-mounted namespaces and namespaces of processes.
 //!
-//! Each trial has its own procfs and its own directory of bind mounts, in which only the trial's namespaces are.
+//! Each trial has its own procfs and its own directory of bind mounts, which contain only the trial's namespaces.
 
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -78,7 +78,7 @@ impl Pod {
         self.agent(ok(&facts.to_string()))
     }
 
-    /// Replaces the agent by one that responds with these facts.
+    /// Replaces the agent with one that responds with these facts.
     pub(crate) fn edited(self, facts: &Value) -> Self {
         self.without_agent().facts(facts)
     }
@@ -93,8 +93,7 @@ impl Pod {
         self.call_by(verb, more, |call| call)
     }
 
-    /// Calls the plugin with `more` keys in its configuration, after `with` has changed the call, such as its
-    /// environment.
+    /// Calls the plugin with the additional keys `more` in its configuration. `with` can change the call, for example its environment.
     pub(crate) fn call_by(&self, verb: &str, more: &Value, with: impl FnOnce(Call) -> Call) -> Reply {
         let mut conf: Value = serde_json::from_str(&conf("1.0.0", self.run_dir.path(), more)).unwrap();
         conf["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.2/24"}]});
@@ -350,8 +349,8 @@ fn no_facts() {
     assert!(message.contains("shop/istio-cni-node-x7k2p"), "{message}");
 }
 
-/// The plugin sends the lookup from the node's netns: the API server listens on the node's loopback, which cannot be
-/// reached from the pod's netns.
+/// The plugin must send the lookup from the node's netns: the API server listens on the node's loopback, which cannot be reached from the
+/// pod's netns.
 fn asked_from_the_node() {
     let authority = Authority::new();
     let object = json!({
@@ -389,7 +388,7 @@ fn own_netns() {
     assert!(message.contains("own network namespace"), "{message}");
 }
 
-/// STATUS succeeds without an agent, because the run directory is empty or missing after a reboot.
+/// STATUS must succeed without an agent, because the run directory is empty or missing after a reboot.
 fn status_without_agent() {
     let dir = tempfile::tempdir().unwrap();
     for run_dir in [dir.path(), &dir.path().join("absent")] {
@@ -398,8 +397,8 @@ fn status_without_agent() {
     }
 }
 
-/// STATUS succeeds although a setting names programs that the node lacks, or the plugin may not program the kernel: the
-/// agent gets the reason.
+/// If a setting names programs that the node lacks, or the plugin may not program the kernel, STATUS must succeed and send the reason to
+/// the agent.
 fn status_without_backend() {
     let no_rights = ["setpriv", "--bounding-set", "-net_admin"];
     for (under, forced, reason) in
@@ -426,7 +425,7 @@ fn status_without_backend() {
     }
 }
 
-/// ADD refuses a pod that needs redirection, and its reason is the one that STATUS reports.
+/// Without a backend, ADD must refuse a pod that needs redirection, with the reason that STATUS reports.
 fn add_without_backend() {
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     let forced = json!({ "force_iptables_binary": "legacy" });

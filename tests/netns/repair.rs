@@ -35,7 +35,7 @@ const ADDRESSES: [&str; 2] = ["10.0.0.2/24", "fd00::2/64"];
 /// The UID in the cgroups of a pod's processes.
 const UID: &str = "uid-of-web-0";
 
-/// A broken pod in a netns with [`ADDRESSES`].
+/// Returns a broken pod whose netns has [`ADDRESSES`].
 fn pod(restarts: u32) -> Value {
     let mut pod = broken("web-0", restarts);
     pod["status"]["podIP"] = json!("10.0.0.2");
@@ -61,7 +61,7 @@ async fn until_counted(api: &Api, controller: &Controller, result: &str, count: 
     api.until(&line, |_| controller.counts(&line)).await;
 }
 
-/// Runs validation as the pod's `istio-validation` does, for at most `time`. One that succeeds ends earlier.
+/// Runs validation as the pod's `istio-validation` does, for at most `time`. Validation that succeeds ends earlier.
 fn validate(pod: &TestNetns, time: &str) -> (Option<i32>, String) {
     let output = pod.inside(|| {
         let mut command = as_user(&under_test("istio-iptables"), 1337, 1337);

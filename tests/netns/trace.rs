@@ -1,5 +1,5 @@
-//! Tests that `istio-cnictl trace` reads the rules of a netns from the kernel, and of conditions that only the kernel
-//! can evaluate.
+//! Tests that `istio-cnictl trace` reads the rules of a netns from the kernel, and how it treats conditions that only the kernel can
+//! evaluate.
 
 use std::process::Command;
 

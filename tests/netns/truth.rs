@@ -1,5 +1,5 @@
-//! Tests the truth table: which program accepts a connection, and its original destination, which are the same under
-//! each backend.
+//! Tests the truth table: which program must accept a connection, and with which original destination. Both must be the same with each
+//! backend.
 //!
 //! `table` holds the expectations, `topology` creates a pod and a network; this file loads rules and connects.
 

@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A pod with an address of each family.
+/// Returns the netns of a pod with an address of each family.
 fn pod() -> TestNetns {
     let pod = TestNetns::new();
     pod.feed(
@@ -60,9 +60,9 @@ fn finish(child: Child) -> (Option<i32>, String) {
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }
 
-/// Time for a validation that succeeds, which ends as soon as it has proven the rules.
+/// The time limit of a validation that must succeed. It ends as soon as it has proven the rules.
 const AMPLE: &str = "120s";
-/// Time for a validation that fails, which lasts as long: it suffices for one attempt on a busy machine.
+/// The time limit of a validation that must fail. It lasts as long, which suffices for one attempt on a busy machine.
 const BRIEF: &str = "2s";
 
 #[track_caller]
@@ -81,7 +81,7 @@ fn failed((code, text): (Option<i32>, String), wanted: &[&str]) {
     }
 }
 
-/// Tests the way in which the trials run programs: a checkout may be below a directory of mode 0700.
+/// Programs must start as another user even if the checkout is below a directory of mode 0700, because the trials run programs this way.
 fn runs_from_a_closed_directory() {
     let closed = tempfile::tempdir().unwrap();
     fs::set_permissions(closed.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -106,8 +106,8 @@ fn proves_tproxy_and_native_tables() {
     }
 }
 
-/// Two validations listen on the same ports, and the kernel distributes the connections between them. An attempt whose
-/// connection reaches the other one is repeated.
+/// Two validations listen on the same ports, and the kernel distributes the connections between them. An attempt whose connection reaches
+/// the other validation must be repeated.
 fn proves_beside_a_sharing_listener() {
     let pod = pod();
     load(&pod, Backend::IptablesNft, &Redirect::default(), true);

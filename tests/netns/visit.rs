@@ -138,7 +138,7 @@ fn missing_entries_are_reported_and_restored() {
     }
 }
 
-/// Existing rules and routes that are similar to ours but have another effect do not replace ours.
+/// Existing rules and routes that are similar to ours but have another effect must not replace ours.
 fn a_narrower_rule_and_another_route_are_not_equivalent() {
     let pod = TestNetns::new();
     pod.run("ip", &["rule", "add", "not", "fwmark", "1337", "lookup", "133", "priority", "77"]);
@@ -165,8 +165,8 @@ fn istios_own_rule_is_equivalent() {
     assert_eq!(state(&pod), before);
 }
 
-/// Like `ip rule add`, the program gives its rule a priority before all existing rules. If it came after another
-/// program's rule for all packets, the kernel might never evaluate it.
+/// The program must give its rule a priority before all existing rules, as `ip rule add` does. After another program's rule for all
+/// packets, the kernel might never evaluate it.
 fn the_mark_rule_comes_before_others() {
     let pods = [TestNetns::new(), TestNetns::new()];
     for pod in &pods {

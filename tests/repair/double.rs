@@ -93,7 +93,7 @@ async fn patches_nodes_and_marks_pods_with_a_grace_period() {
     assert!(!api.get("pods", "shop", "a").unwrap()["metadata"]["deletionTimestamp"].is_null());
 }
 
-/// Reads events from a stream up to the one whose text is `last`, and returns their texts.
+/// Reads events from a stream up to the one whose text starts with `last`, and returns their texts.
 async fn events(stream: &mut (impl Stream<Item = watcher::Result<Event<Pod>>> + Unpin), last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     loop {

@@ -12,7 +12,7 @@ use test_support::api::{Api, Fault, Seen};
 
 const EVICTION: &str = "/pods/web-0/eviction";
 
-/// Returns the first `count` evictions of the pod.
+/// Waits for `count` requests to evict the pod, and returns all of them so far.
 async fn evictions(api: &Api, count: usize) -> Vec<Seen> {
     let what = format!("{count} evictions");
     api.until(&what, |api| Some(api.requests_to("POST", EVICTION)).filter(|seen| seen.len() >= count)).await

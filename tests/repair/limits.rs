@@ -6,7 +6,7 @@ use serve::pods::PodEvent;
 use test_node::repair::{Controller, broken};
 use test_support::api::Api;
 
-/// Returns a broken pod of the ReplicaSet `owner`, whose creation timestamp has this second.
+/// Returns a broken pod of the ReplicaSet whose UID is `owner`. The pod's creation timestamp has this second.
 fn broken_pod(name: &str, owner: &str, second: u32) -> Value {
     let mut pod = broken(name, 0);
     pod["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{second:02}Z"));
@@ -19,7 +19,7 @@ fn in_namespace(mut pod: Value, namespace: &str) -> Value {
     pod
 }
 
-/// The names of the evicted pods.
+/// Returns the names of the evicted pods.
 fn evicted(api: &Api) -> Vec<String> {
     let name = |path: &str| path.trim_end_matches("/eviction").rsplit('/').next().unwrap_or_default().to_owned();
     api.requests_to("POST", "/eviction").iter().map(|seen| name(&seen.path)).collect()

@@ -31,7 +31,7 @@ fn deletions(api: &Api) -> Vec<String> {
     api.requests_to("DELETE", "").into_iter().map(|seen| seen.path).collect()
 }
 
-/// The recorded events: pod, reason and message.
+/// Returns the recorded events: pod, reason and message.
 fn recorded_events(api: &Api) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |event: Value| (text(&event["involvedObject"]["name"]), text(&event["reason"]), text(&event["message"]));

@@ -1,4 +1,4 @@
-//! The tables of `docs/reference`, from the definitions that the programs use, and the schemas and defaults of the charts. Tests
+//! Generates the tables in `docs/reference`, from the definitions that the programs use, and the schemas and defaults of the charts. Tests
 //! compare the files with them.
 #![expect(clippy::disallowed_methods, reason = "reads the sources and writes the tables")]
 
@@ -20,13 +20,13 @@ use anyhow::{Context as _, Result};
 
 use self::charts::{CHARTS, Values};
 
-/// A file: its path in the repository, and its text.
+/// A file: its path in the repository, and its content.
 type Page = (String, String);
 
 /// Writes all files.
 ///
 /// # Errors
-/// The error names a file that cannot be read, parsed or written.
+/// If a file cannot be read, parsed or written; the error names the file.
 pub fn write() -> Result<()> {
     for (path, text) in pages()? {
         fs::write(in_repository(&path), text).with_context(|| format!("cannot write {path}"))?;
@@ -62,7 +62,7 @@ fn pages() -> Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// The lines that only one of two texts has: `-` those of the file, `+` those of the definitions.
+/// Returns the lines that only one of two texts has: `-` marks lines of the file, `+` lines of the definitions.
 #[cfg(test)]
 fn difference(file: &str, expected: &str) -> Vec<String> {
     let of = |text: &str, other: &str, sign: char| {

@@ -12,13 +12,14 @@ pub struct PodArgs {
     pub namespace: Option<String>,
     /// `K8S_POD_UID`
     pub uid: Option<String>,
-    /// Unknown keys in their order, accepted because of `IgnoreUnknown=1`.
+    /// The names of the unknown keys, in order; without `IgnoreUnknown=1`, they are an error.
     pub unknown: Vec<String>,
 }
 
 impl PodArgs {
-    /// Parses `K=V;K2=V2` in any order (containerd's order is random). Empty text and empty values are valid. A pair
-    /// without exactly one `=`, or an unknown key without `IgnoreUnknown`, is an error. The last of equal keys counts.
+    /// Parses `K=V;K2=V2` in any order (containerd's order is random). An empty string and empty values are valid. A
+    /// pair without exactly one `=`, or an unknown key without `IgnoreUnknown`, is an error. If a key is repeated, its
+    /// last value is used.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut args = Self::default();
         let mut ignore_unknown = false;
@@ -32,7 +33,7 @@ impl PodArgs {
                 "K8S_POD_NAME" => args.name = path_segment("K8S_POD_NAME", value)?,
                 "K8S_POD_NAMESPACE" => args.namespace = path_segment("K8S_POD_NAMESPACE", value)?,
                 "K8S_POD_UID" => args.uid = non_empty(value),
-                // The ID of the pod's sandbox is ignored, because `CNI_CONTAINERID` contains it, too.
+                // The ID of the pod sandbox is ignored, because `CNI_CONTAINERID` contains it, too.
                 "K8S_POD_INFRA_CONTAINER_ID" => {}
                 other => args.unknown.push(excerpt(other)),
             }
@@ -57,8 +58,8 @@ fn parse_bool(value: &str) -> Result<bool, Error> {
     }
 }
 
-/// Validates a name that becomes one segment of a URL path. Values that the API server refuses are refused, so that no
-/// request for another resource can be built from them.
+/// Validates a name that becomes one segment of a URL path. Refuses what the API server refuses in a path segment
+/// (`IsValidPathSegmentName`), and names above 253 bytes, so that a name cannot select another resource.
 fn path_segment(key: &'static str, value: &str) -> Result<Option<String>, Error> {
     if value == "." || value == ".." || value.contains(['/', '%']) || value.len() > 253 {
         let allowed = "a Kubernetes name of at most 253 bytes without `/` and `%`";

@@ -15,7 +15,7 @@ impl Command {
 /// A container's interface on a network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attachment {
-    /// The runtime's sandbox id.
+    /// `CNI_CONTAINERID`; in Kubernetes, the ID of the pod sandbox.
     pub container_id: String,
     /// The interface's name in the container.
     pub ifname: String,
@@ -27,7 +27,7 @@ pub struct Target {
     pub attachment: Attachment,
     /// `CNI_NETNS`
     pub netns: PathBuf,
-    /// `CNI_NETNS_OVERRIDE`: the netns may be the plugin's own.
+    /// `CNI_NETNS_OVERRIDE`: the container's netns may be the one in which the plugin runs.
     pub netns_override: bool,
     pub pod: PodArgs,
 }
@@ -50,7 +50,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Parses the `CNI_*` variables; `env` returns a variable's value. An empty value counts as missing.
+    /// Parses the `CNI_*` variables; `env` returns a variable's value. An empty value is treated as missing.
     /// [`Error::NoCommand`] means that the process was not started by a runtime.
     pub fn parse(env: &impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let get = |name: &str| env(name).filter(|value| !value.is_empty());
@@ -116,7 +116,7 @@ pub(super) fn is_identifier(text: &str) -> bool {
     text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric()) && text.bytes().all(rest)
 }
 
-/// Returns the reason for which the kernel would refuse an interface name (`dev_valid_name`).
+/// Returns why the kernel would refuse an interface name (`dev_valid_name`), or `None` if it would accept it.
 fn interface_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("is empty")

@@ -1,4 +1,4 @@
-//! The verbs of the protocol.
+//! The commands of the CNI protocol (`CNI_COMMAND`), also called verbs.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl Command {
         }
     }
 
-    /// The first version of the specification that has the verb.
+    /// Returns the first version of the specification that has this verb.
     pub const fn since(self) -> Version {
         match self {
             Self::Add | Self::Del | Self::Version => Version::V0_1_0,
@@ -37,7 +37,7 @@ impl Command {
         }
     }
 
-    /// Required variables besides `CNI_COMMAND`, in the order in which errors list them.
+    /// Returns the required variables other than `CNI_COMMAND`, in the order in which errors list them.
     pub(super) const fn required(self) -> &'static [&'static str] {
         match self {
             Self::Add | Self::Check => &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"],

@@ -57,7 +57,8 @@ pub struct NetConf<'a> {
     pub settings: PluginSettings,
 }
 
-/// The keys that the installer writes into the chain entry: Istio's `PluginConfig`, `force_iptables_binary` and `refuse_sandboxes`.
+/// The keys that the installer writes into the chain entry: those of Istio's `PluginConfig`, `force_iptables_binary` and
+/// `refuse_sandboxes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginSettings {
     /// `plugin_log_level`. An unknown level means `info`: a log level must not fail a pod.
@@ -68,19 +69,19 @@ pub struct PluginSettings {
     pub exclude_namespaces: Vec<String>,
     /// `pod_namespace`: the namespace of the agent's own pods.
     pub agent_namespace: Option<String>,
-    /// `native_nftables`: program separate tables instead of the iptables tables.
+    /// `native_nftables`: program separate nftables tables instead of the tables of iptables.
     pub native_nftables: bool,
     /// `ambient_enabled`
     pub ambient_enabled: bool,
     /// `force_iptables_binary`: use this implementation whatever rules the netns already has.
     pub iptables_binary: Option<IptablesBinary>,
-    /// `refuse_sandboxes`: ADD fails for pods in sandboxes that the rules do not reach.
+    /// `refuse_sandboxes`: ADD fails for pods in sandboxed runtimes (gVisor, Kata), which the rules do not reach.
     pub refuse_sandboxes: bool,
 }
 
 impl<'a> NetConf<'a> {
-    /// Parses a configuration. Its version must be one of [`Version::ALL`]. A key of the wrong type is [`Error::Key`];
-    /// `null` is the same as an absent key.
+    /// Parses a configuration. Its version must be one of [`Version::ALL`]. A value of the wrong type is
+    /// [`Error::Key`]; `null` is the same as an absent key.
     pub fn parse(json: &'a [u8]) -> Result<Self, Error> {
         let keys = Keys(serde_json::from_slice(json).map_err(Error::Json)?);
         let name: String = keys.get("name")?.unwrap_or_default();
@@ -100,18 +101,18 @@ impl<'a> NetConf<'a> {
     }
 }
 
-/// What a removed plugin needs of a configuration, whose other keys may be those of any version.
+/// The keys that the stub of a removed plugin reads. The configuration's other keys may be from any version.
 #[derive(Debug)]
 pub struct Removed<'a> {
     pub run_dir: PathBuf,
     /// The result to pass on, byte for byte.
     pub prev_result: Option<&'a RawValue>,
-    /// `cniVersion`, if it is a text that is not empty.
+    /// `cniVersion`, if it is a non-empty string.
     pub version: Option<String>,
 }
 
 impl<'a> Removed<'a> {
-    /// Parses a configuration. A key of the wrong type counts as absent; only what is no JSON object is refused.
+    /// Parses a configuration; fails only if `json` is not an object. A value of the wrong type is treated as absent.
     pub fn parse(json: &'a [u8]) -> Result<Self, Error> {
         let keys = Keys(serde_json::from_slice(json).map_err(Error::Json)?);
         let text = |key| keys.get::<String>(key).ok().flatten().filter(|text| !text.is_empty());
@@ -147,7 +148,7 @@ impl PluginSettings {
     }
 }
 
-/// Parses the required implementation of iptables; an empty string requires none.
+/// Parses `force_iptables_binary`; an empty string requires no implementation.
 fn iptables_binary(text: &str) -> Result<Option<IptablesBinary>, Error> {
     if text.is_empty() {
         return Ok(None);
@@ -169,8 +170,8 @@ impl<'a> Keys<'a> {
         raw.map(|raw| serde_json::from_str(raw.get()).map_err(|error| Error::Key { key, error })).transpose()
     }
 
-    /// Returns the pod's annotations. A value of any other type counts as absent, and the pod is then looked up: the
-    /// runtime writes this key, so it must not make a pod fail.
+    /// Returns the pod's annotations, or `None` if they are absent or malformed; the pod is then looked up. The runtime
+    /// writes this key, so a malformed value must not fail the pod.
     fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let raw = self.0.get("runtimeConfig")?;
         let capabilities: Object<'_> = serde_json::from_str(raw.get()).ok()?;

@@ -31,7 +31,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The code's number in the protocol.
+    /// Returns the code's number in the protocol.
     pub const fn number(self) -> u32 {
         self as u32
     }
@@ -111,7 +111,7 @@ impl Documented for Error {
 }
 
 impl Error {
-    /// Whether a value that the installer writes into the chain entry is invalid, and the request itself is valid.
+    /// Whether the request itself is valid, and only a value that the installer writes into the chain entry is invalid.
     pub fn is_of_setting(&self) -> bool {
         match self {
             Self::Key { key, .. } | Self::Value { key, .. } => config_key::ALL.iter().any(|(name, _)| name == key),
@@ -119,7 +119,7 @@ impl Error {
         }
     }
 
-    /// The error's code in the protocol.
+    /// Returns the error's code in the protocol.
     pub fn code(&self) -> Code {
         match self {
             Self::NoCommand
@@ -139,7 +139,7 @@ impl Error {
         }
     }
 
-    /// The reply's `details` beside its message; empty if the message is complete.
+    /// Returns the reply's `details`, which supplement its message; empty if the message is complete.
     pub fn details(&self) -> String {
         match self {
             Self::ContainerId(text) | Self::NetworkName(text) => text.clone(),
@@ -155,7 +155,7 @@ impl Error {
     }
 }
 
-/// The start of a foreign value for an error message, limited because logs and events repeat it.
+/// Truncates a value to 120 characters for an error message, which logs and events repeat.
 pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(120).collect()
 }

@@ -1,8 +1,8 @@
 //! The CNI protocol's requests (environment, standard input) and replies as types.
 //!
-//! `plugin` passes values in and prints the replies; this module reads no environment, file or clock. Only `error`
-//! assigns error codes. Sources: CNI specification 1.1.0, and `pkg/skel` of `containernetworking/cni` 1.3 for the
-//! details that the specification leaves open.
+//! The crate `plugin` passes values in and prints the replies; this crate reads no environment, file or clock. Only the
+//! module `error` assigns error codes. Sources: CNI specification 1.1.0, and `pkg/skel` of `containernetworking/cni`
+//! 1.3 for the details that the specification leaves open.
 
 mod args;
 mod call;

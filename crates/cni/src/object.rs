@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Values by key. The last of equal keys counts.
+/// The undecoded value of each key. If a key is repeated, its last value is used.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Object<'a>(#[serde(borrow)] BTreeMap<Key<'a>, &'a RawValue>);
@@ -24,7 +24,7 @@ impl Borrow<str> for Key<'_> {
 }
 
 impl<'a> Object<'a> {
-    /// Returns the JSON text of a value.
+    /// Returns the undecoded JSON value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.0.get(key).copied()
     }

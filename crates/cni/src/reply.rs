@@ -10,7 +10,7 @@ use super::{Code, Error, NetConf, Removed, Version};
 /// Builds the reply to ADD: `prevResult` unchanged, or an empty result of the configuration's version.
 ///
 /// Fails if `prevResult` is not an object or has an unknown version, because it becomes this plugin's own reply. Call
-/// this before changing the pod.
+/// this before changing the pod, so that a failure leaves the pod unchanged.
 pub fn add(conf: &NetConf<'_>) -> Result<String, Error> {
     match conf.prev_result {
         Some(raw) => {
@@ -22,7 +22,7 @@ pub fn add(conf: &NetConf<'_>) -> Result<String, Error> {
     }
 }
 
-/// Builds the reply to ADD of a plugin that was removed: `prevResult` unchanged and unchecked.
+/// Builds a removed plugin's reply to ADD: `prevResult` unchanged and unchecked.
 pub fn pass(conf: &Removed<'_>) -> String {
     let version = conf.version.as_deref().unwrap_or(Version::NEWEST.as_str());
     match conf.prev_result {
@@ -52,7 +52,7 @@ pub fn versions() -> String {
     line(&Versions { cni_version: Version::NEWEST.as_str(), supported_versions: Version::ALL.map(Version::as_str) })
 }
 
-/// The text on standard error for a person who starts the plugin by hand.
+/// Returns the message for standard error when a person starts the plugin by hand.
 pub fn about(plugin_version: &str) -> String {
     let versions = Version::ALL.map(Version::as_str).join(", ");
     format!("CNI plugin istio-cni {plugin_version}\nCNI protocol versions supported: {versions}\n")

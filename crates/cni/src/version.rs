@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A supported version of the specification, oldest first.
+/// A supported version of the specification. Older versions are less than newer ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// Version 0.1.0, which is also the version of a configuration without `cniVersion`.
@@ -35,7 +35,7 @@ impl Version {
         }
     }
 
-    /// Returns the version with this text.
+    /// Parses a version such as `1.0.0`; returns `None` if it is not supported.
     pub fn find(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }

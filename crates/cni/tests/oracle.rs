@@ -1,8 +1,8 @@
 //! Tests the plugin's protocol with the CNI types of an independent crate, `rscni-plugin`: they parse the plugin's
 //! replies and serialize its input.
 //!
-//! The tests name the known differences: that crate does not represent results older than 0.3.0, drops unknown fields,
-//! and omits an empty `dns` from 1.0.0 on.
+//! Known differences: that crate does not represent results older than 0.3.0, drops unknown fields, and omits an empty
+//! `dns` from 1.0.0 on.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use cni::reply::{self, Failure};

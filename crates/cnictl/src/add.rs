@@ -1,6 +1,6 @@
 //! `explain add`: reports the plugin's decision on a saved call.
 //!
-//! Parses environment and standard input as the plugin does. If the plugin would look the pod up, reads the pod from a
+//! Parses environment and standard input as the plugin does. If the plugin would look up the pod, reads the pod from a
 //! file or from the cluster.
 
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ fn environment(text: &str) -> BTreeMap<String, String> {
     entries.map(|(name, value)| (name.trim().to_owned(), value.trim_end_matches('\r').to_owned())).collect()
 }
 
-/// Describes the implementation of packet filtering that the chain entry selects.
+/// Returns a description of the packet filter backend that the chain entry selects.
 fn backend(conf: &NetConf<'_>) -> &'static str {
     match (conf.settings.native_nftables, conf.settings.iptables_binary) {
         (true, _) => "native tables of nftables",
@@ -78,7 +78,8 @@ fn backend(conf: &NetConf<'_>) -> &'static str {
     }
 }
 
-/// Explains the decision about the pod of a call. `refuses`: the chain entry refuses pods in sandboxes.
+/// Explains the decision about the pod of a call. `refuses`: whether the chain entry refuses pods with a sandboxed
+/// runtime.
 async fn of_pod(
     flags: &AddFlags,
     name: &PodName,
@@ -132,8 +133,8 @@ async fn of_pod(
     })
 }
 
-/// The error with which a chain entry that refuses sandboxes refuses the pod; `None` if the pod has no class of a sandbox. Only the
-/// node's agent knows the programs of handlers.
+/// Returns the error of a chain entry that refuses sandboxed runtimes; `None` if the pod's runtime class is not sandboxed. Unlike the
+/// node's agent, the command does not know the programs of handlers, so the handler or the name of the class decides.
 fn refusal(sandbox: Option<bool>, name: &PodName, pod: &Value) -> Option<String> {
     let class = pod["spec"]["runtimeClassName"].as_str()?;
     let is_refused = sandbox.unwrap_or_else(|| is_sandbox(class));
@@ -141,7 +142,7 @@ fn refusal(sandbox: Option<bool>, name: &PodName, pod: &Value) -> Option<String>
     is_refused.then(|| error().to_string())
 }
 
-/// The explanation of a call.
+/// The explanation of a saved call.
 struct Add {
     target: Target,
     network: String,

@@ -1,9 +1,8 @@
 //! Loads the injection configuration from files, a cluster, or the built-in default.
 //!
-//! For each part (templates, values, mesh) an `IstioOperator` takes precedence over a file, and a file over the cluster's
-//! ConfigMap. A part without a file or a cluster is an error that names its flag: the built-in configuration is used if a
-//! flag requests it, or as a whole if no file is named and the cluster has no Istio configuration. Without a cluster, all
-//! files or that flag it is an error.
+//! For each part (templates, values, mesh), an `IstioOperator` takes precedence over a file, and a file over the cluster's ConfigMap. A
+//! part that neither a file nor a cluster contains is an error that names its flag. The built-in configuration is used if a flag requests
+//! it, or if no file is named and the cluster has no Istio configuration.
 
 mod cluster;
 mod kubeconfig;
@@ -23,7 +22,7 @@ use cluster::Maps;
 pub(super) use cluster::{ClusterFlags, Nodes, await_response, in_time};
 use operator::Operator;
 
-/// The namespace of the control plane where no flag names another.
+/// The default namespace of the control plane.
 const NAMESPACE: &str = "istio-system";
 const INJECT_MAP_FLAG: &str = "--injectConfigMapName";
 const MESH_MAP_FLAG: &str = "--meshConfigMapName";
@@ -75,11 +74,11 @@ pub(super) struct ConfigurationFlags {
     native_sidecars: String,
 }
 
-/// The inputs of an injection: the injector with its configuration, the nodes' support of native sidecars, and a client
-/// of the cluster.
+/// The inputs of an injection: the injector with its configuration, the nodes' support for native sidecars, and a
+/// client for the cluster.
 pub(super) struct Loaded {
     pub(super) injector: Injector,
-    /// The support of native sidecars by node.
+    /// The support for native sidecars by node.
     pub(super) nodes: Nodes,
     /// A client to read pods with.
     pub(super) client: Option<Client>,
@@ -91,7 +90,7 @@ struct Files {
     settings: Option<Settings>,
     values: Option<Values>,
     mesh: Option<Mesh>,
-    /// What the fields of an IstioOperator that contains no values stand for. It is laid over the values from another source.
+    /// The values that the fields of an IstioOperator without `spec.values` imply. They override the values from other sources.
     implied: Value,
     /// A warning about the profile of an IstioOperator, if not all of its values are used.
     unused_profile: Option<String>,
@@ -110,7 +109,7 @@ impl Files {
 }
 
 impl ConfigurationFlags {
-    /// Reads files, then the missing parts from the cluster. `needed`: a cluster is required even if the files are complete.
+    /// Reads files, then the missing parts from the cluster. `needed`: whether a cluster is required even if the files are complete.
     pub(super) async fn load(&self, needed: bool, streams: &mut Streams<'_>) -> Result<Loaded, Error> {
         if self.webhook_config.is_some() {
             return Err(Error::WebhookConfig);
@@ -204,7 +203,8 @@ impl ConfigurationFlags {
         self.map(self.mesh_config_map.as_deref(), "istio")
     }
 
-    /// Returns the given name of a ConfigMap, else the default for this revision.
+    /// Returns the given name of a ConfigMap; if none or the default name is given, returns the default name for this
+    /// revision.
     fn map(&self, given: Option<&str>, default: &str) -> String {
         match (given.filter(|given| *given != default), self.revision()) {
             (Some(given), _) => given.to_owned(),
@@ -213,7 +213,7 @@ impl ConfigurationFlags {
         }
     }
 
-    /// Returns the built-in configuration with the values and the mesh of files, for the revision and the namespace of the flags.
+    /// Returns the built-in configuration with the values and the mesh from files, for the revision and the namespace of the flags.
     fn built_in_with(&self, files: Files) -> Result<istio::Config, Error> {
         let mut given = json!({});
         if !self.revision.is_empty() {
@@ -312,8 +312,8 @@ impl ConfigurationFlags {
     }
 }
 
-/// Parses a whole injection configuration or a single template. A text is a configuration if a line starts with one of
-/// the configuration's keys or with `{`.
+/// Parses a whole injection configuration or a single template. The text is a configuration if a line starts with one
+/// of its keys, or with `{` but not `{{`.
 fn settings(text: &str) -> Result<Settings, istio::Error> {
     let whole = text.lines().any(|line| {
         ["templates:", "template:", "policy:", "{"].iter().any(|key| line.starts_with(key)) && !line.starts_with("{{")

@@ -1,4 +1,4 @@
-//! Loads the settings of Dapr's injection from flags, with the names of Dapr's chart.
+//! Loads the settings of Dapr's injection from flags, most of which set environment variables of Dapr's injector.
 //!
 //! Sends no requests to a cluster: the state that Dapr's injector reads from the cluster is taken from flags and the
 //! input documents, or assumed.

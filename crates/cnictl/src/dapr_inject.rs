@@ -1,6 +1,6 @@
 //! `dapr-inject`: injects Dapr's sidecars into YAML documents as `/mutate` does.
 //!
-//! Documents without an injection keep their text; warnings go only to standard error.
+//! Documents that are not injected keep their text; warnings go only to standard error.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! The decisions about a pod as values: of the webhooks on its sidecars, and of the plugin on its redirection. Pure.
+//! The decisions about a pod as values: the webhooks' decisions on its sidecars and the plugin's decision on its
+//! redirection. Pure.
 
 use std::net::IpAddr;
 
@@ -26,10 +27,10 @@ pub(super) struct Explained {
     pub(super) injection: Injection,
     /// The decision on Dapr's sidecar, if the pod uses Dapr.
     pub(super) dapr: Option<Injection>,
-    /// Warnings of the webhook.
+    /// The webhooks' warnings.
     pub(super) warnings: Vec<String>,
     pub(super) redirection: Redirection,
-    /// The state of a running pod.
+    /// The state of a running pod, from its node's agent.
     pub(super) live: Option<Live>,
     /// The failed validation that the pod's status reports.
     pub(super) validation: Option<FailedValidation>,
@@ -52,7 +53,7 @@ pub(super) enum Injection {
     Fails(String),
 }
 
-/// The plugin's decision.
+/// The plugin's decision on redirection, or why the plugin does not decide.
 pub(super) enum Redirection {
     Yes {
         redirect: Box<Redirect>,
@@ -63,16 +64,17 @@ pub(super) enum Redirection {
     No(SkipReason),
     /// The plugin is not called: the pod has the node's network, or runs on Windows.
     Unfit(policy::Reason),
-    /// The plugin's rules do not reach the pod in its sandbox.
+    /// The pod has a sandboxed runtime, whose kernel the plugin's rules do not reach.
     Sandboxed(Sandbox),
-    /// The plugin refuses the pod's sandbox, or the pod does not start for another reason.
+    /// The plugin refuses the pod, for example because of its sandboxed runtime, or the pod cannot start for another
+    /// reason.
     Fails(String),
     /// The webhook refuses the pod, so the plugin is not called.
     NoPod,
 }
 
 impl Explained {
-    /// `namespace/name`
+    /// Returns `namespace/name`.
     pub(super) fn subject(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
@@ -89,10 +91,10 @@ impl Explained {
             || self.validation.is_some())
     }
 
-    /// Checks explained pods.
+    /// Checks that all explained pods can start.
     ///
     /// # Errors
-    /// Some cannot start.
+    /// [`Error::Unstartable`]: some pods cannot start.
     pub(super) fn check<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Result<(), Error> {
         let (explained, unstartable) = (all.clone().count(), all.filter(|pod| !pod.can_start()).count());
         if unstartable == 0 { Ok(()) } else { Err(Error::Unstartable { unstartable, explained }) }
@@ -100,7 +102,7 @@ impl Explained {
 
     /// Returns the difference between the decision and the state of the running pod.
     pub(super) fn difference(&self) -> Option<String> {
-        // The plugin's ADD does not depend on the sandbox.
+        // The plugin programs rules for a pod with a sandboxed runtime, too.
         self.live.as_ref()?.difference(matches!(self.redirection, Redirection::Yes { .. } | Redirection::Sandboxed(_)))
     }
 }
@@ -124,8 +126,8 @@ pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Redirection {
     }
 }
 
-/// Returns the plugin's decision, or the reason for which its rules do not reach the pod. An injected pod may have been edited since.
-/// `sandbox`: as in a `Request`.
+/// Returns the plugin's decision, or why its rules do not reach the pod, which may have been edited since its injection. `sandbox`: see
+/// `Request::sandbox`.
 pub(super) fn actual(decided: Redirection, pod: &Value, sandbox: Option<bool>) -> Redirection {
     if !matches!(decided, Redirection::Yes { .. }) {
         return decided;

@@ -14,7 +14,7 @@ use super::next;
 use super::parameters::{Parameter, mode};
 use super::purpose::phrase;
 
-/// The width of the column of parameters' names, in characters.
+/// The width of the column of parameter names, in characters.
 const NAMES: usize = 24;
 /// The maximum width of a column, in characters. A longer entry shifts the following columns of its line.
 const MAX_WIDTH: usize = 60;
@@ -198,7 +198,7 @@ impl Redirection {
     }
 }
 
-/// Says why rules do not reach a pod.
+/// Explains why rules do not reach a pod with a sandboxed runtime.
 fn unreached(sandbox: &Sandbox) -> String {
     let reason = format!("rules of the node's kernel do not reach the sandbox of runtimeClassName {:?}", sandbox.class);
     match sandbox.is_validated {

@@ -1,4 +1,4 @@
-//! Splits a text into YAML documents and replaces the documents that change; all other documents keep their text.
+//! Splits input into YAML documents and replaces the documents that change; all other documents keep their text.
 //!
 //! `kube_inject` and `dapr_inject` call [`each`] with a function that changes a document.
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Error;
 
-/// Returns all documents, each followed by a separator. `change`, called with the number of a document, returns the new
-/// document, or `None` to keep the text.
+/// Returns all documents, each followed by a separator. `change` takes the number and the value of a document, and
+/// returns the new value, or `None` to keep the text.
 pub(super) fn each(
     input: &str,
     mut change: impl FnMut(usize, Value) -> Result<Option<Value>, Error>,

@@ -1,6 +1,6 @@
 //! `explain`: reports the injection and redirection of a pod, and the rules that decide them.
 //!
-//! Calls the functions of the webhook and the plugin. A pod without a sidecar is injected first, as the webhook would.
+//! Calls the functions of the webhook and the plugin. A pod without a sidecar is injected first, as by the webhook.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,8 @@ pub(super) async fn run(flags: &ExplainFlags, mut streams: Streams<'_>) -> Resul
 impl PodFlags {
     async fn run(&self, streams: &mut Streams<'_>) -> Result<(), Error> {
         let (mut explained, client) = self.pods.read(streams).await?;
-        // A pod of a workload's template has no node, like a pod that is not scheduled yet: no agent has a state of it.
+        // A pod from a workload's template has no node, like a pod that is not scheduled yet, so no agent reports a
+        // state of it.
         for pod in &mut explained {
             if let (Some(client), Some(node)) = (&client, &pod.node) {
                 pod.live = Some(Live::request(client.clone(), node, &pod.subject()).await);
@@ -163,7 +164,7 @@ fn is_document(name: &str) -> bool {
     [".yaml", ".yml", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
-/// The injectors of Istio's and of Dapr's sidecar.
+/// The injectors of Istio's and Dapr's sidecars.
 struct Injectors {
     istio: Loaded,
     dapr: dapr::Loaded,

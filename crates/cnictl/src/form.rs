@@ -22,11 +22,12 @@ enum Form {
     Yaml,
 }
 
-/// The level of detail of a text.
+/// The level of detail of text output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
     Usual,
-    /// Adds the meaning of each annotation and variable of a pod, and each pod of a node.
+    /// Adds the meaning of each annotation and variable that sets a pod's parameter; lists all pods of a node that have
+    /// problems.
     Wide,
 }
 

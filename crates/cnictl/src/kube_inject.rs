@@ -1,6 +1,6 @@
 //! `kube-inject`: injects sidecars into YAML documents.
 //!
-//! Documents without an injection keep their text; warnings go only to standard error.
+//! Documents that are not injected keep their text; messages go only to standard error.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ pub(super) async fn run(flags: &KubeInjectFlags, mut streams: Streams<'_>) -> Re
     Ok(())
 }
 
-/// Returns the documents with their sidecars, and messages about documents without one and about ignored annotations.
+/// Returns the documents with their sidecars, and messages: the skipped pods with the reasons, and warnings.
 fn inject(loaded: &Loaded, input: &str) -> Result<(String, String), Error> {
     let mut messages = String::new();
     let native = |node: Option<&str>| loaded.nodes.have_native_sidecars(node);

@@ -1,6 +1,6 @@
 //! The commands of `istio-cnictl`: inject and explain pods from files or a cluster, and check a cluster.
 //!
-//! Only the binary calls it. It applies the decisions of other modules and writes only the requested output file.
+//! Only the binary calls this crate. The commands write no file except the output file that a flag names.
 
 mod add;
 mod check;
@@ -84,7 +84,7 @@ pub struct Streams<'a> {
     pub style: Style,
 }
 
-/// The command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("filename not specified (see --filename or -f)")]
@@ -104,7 +104,7 @@ pub enum Error {
         what: &'static str,
         cause: io::Error,
     },
-    /// The text cannot be split into documents.
+    /// The input cannot be split into documents.
     #[error(transparent)]
     Separator(#[from] inject::Separator),
     /// A document is invalid YAML or a workload that the API server would refuse.
@@ -121,7 +121,7 @@ pub enum Error {
     },
     #[error(transparent)]
     Inject(#[from] istio::Error),
-    /// A workload of a document cannot be injected.
+    /// A workload in a document cannot be injected.
     #[error("document {number}: {cause}")]
     InjectDocument {
         /// The document's number, from 1.
@@ -160,11 +160,11 @@ pub enum Error {
     /// Invalid injection configuration.
     #[error("loading {what}: {cause}")]
     Configuration {
-        /// The flag or ConfigMap.
+        /// The flag or ConfigMap that contains it.
         what: String,
         cause: istio::Error,
     },
-    /// A part of the configuration has neither a file nor a cluster.
+    /// A part of the configuration is in no file, and no cluster is known.
     #[error("ConfigMap {map:?} cannot be read, because no cluster is known: set {flags}, or --kubeconfig")]
     NotGiven {
         /// The flags that name its file.
@@ -172,14 +172,14 @@ pub enum Error {
         /// The ConfigMap that contains it.
         map: String,
     },
-    /// A ConfigMap is named whose parts are all in files.
+    /// A flag names a ConfigMap that is not read, because files contain all of its parts.
     #[error("{flag} names a ConfigMap that is not read, because {files} replace all of it: omit {flag} or these files")]
     MapNotRead {
         flag: &'static str,
         /// The flags that name the files.
         files: &'static str,
     },
-    /// A ConfigMap is named and no cluster.
+    /// A flag names a ConfigMap, but no cluster is known.
     #[error("{flag} names ConfigMap {map:?}, but no cluster is known: set --kubeconfig")]
     MapWithoutCluster { flag: &'static str, map: String },
     #[error(
@@ -187,18 +187,18 @@ pub enum Error {
          --injectConfigFile, or their ConfigMap with --revision or --injectConfigMapName"
     )]
     WebhookConfig,
-    /// No file, no cluster, and no request for the configuration that is compiled in.
+    /// There is no file, no cluster, and no flag that requests the built-in configuration.
     #[error(
         "no configuration of the injection is known: {0}, or all files \
          (--injectConfigFile, --valuesFile, --meshConfigFile), or use the configuration that is compiled in (--builtIn)"
     )]
     NoConfiguration(cluster::Error),
-    /// A document of one of several files.
+    /// A command with several files failed at this file.
     #[error("{}: {cause}", path.display())]
     InFile { path: PathBuf, cause: Box<Error> },
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
-    /// The agents' state cannot be shown, or is not well.
+    /// The agents' state cannot be shown, or some agents have problems.
     #[error(transparent)]
     Status(#[from] status::Error),
     /// An object cannot be read from the API server.
@@ -227,16 +227,16 @@ pub enum Error {
     Call(#[from] cni::Error),
     #[error("CNI_COMMAND of the saved environment is not ADD: save the environment of an ADD")]
     NoAdd,
-    /// The webhook or the plugin refuses pods, or their validation failed. The command has explained them.
+    /// The webhook or the plugin refuses pods, or their validation failed. The command has printed the explanations.
     #[error("{unstartable} of {explained} pods cannot start as they are")]
     Unstartable { unstartable: usize, explained: usize },
-    /// Checks failed; the report has their remedies.
+    /// Checks failed. The printed report names the remedies.
     #[error("checks failed: {0}")]
     Checks(usize),
 }
 
 impl Error {
-    /// The process's exit code: 3 if the command has explained pods that cannot start, else 1.
+    /// Returns the process's exit code: 3 if explained pods cannot start, otherwise 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Unstartable { .. } => 3,
@@ -248,7 +248,7 @@ impl Error {
 /// Runs a command.
 ///
 /// # Errors
-/// The command failed; only warnings have been written.
+/// The command failed, or wrote a report of pods that cannot start, agents with problems or failed checks.
 pub async fn run(command: &Command, streams: Streams<'_>) -> Result<(), Error> {
     match command {
         Command::KubeInject(flags) => kube_inject::run(flags, streams).await,

@@ -1,4 +1,4 @@
-//! The state of a running pod, as the agent of its node reports it.
+//! The state of a running pod, as its node's agent reports it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The state of a running pod.
 pub(super) struct Live {
     node: String,
-    /// The agent's entry for the pod, or the reason for which the entry is missing.
+    /// The agent's entry for the pod, or why there is none.
     state: Result<Pod, String>,
 }
 
@@ -29,7 +29,7 @@ impl Live {
         Self { node: node.to_owned(), state }
     }
 
-    /// The state in a sentence.
+    /// Describes the state in a sentence.
     pub(super) fn sentence(&self) -> String {
         let Self { node, state } = self;
         match state {
@@ -47,8 +47,8 @@ impl Live {
         }
     }
 
-    /// Returns the difference between the state and the decision that ADD would make on the present pod. The plugin
-    /// reads a pod's annotations only at ADD, and they can change later.
+    /// Returns the difference between the state and the decision that ADD would make on the pod as it is now. The
+    /// plugin reads a pod's annotations only at ADD, and they can change later.
     pub(super) fn difference(&self, is_redirected: bool) -> Option<String> {
         let pod = self.state.as_ref().ok()?;
         let problem = || pod.problem.as_deref().unwrap_or(&pod.reason);

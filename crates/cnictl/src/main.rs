@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
     };
     let (mut input, mut out, mut err) = (io::stdin().lock(), io::stdout().lock(), io::stderr().lock());
     let style = Style::of(out.is_terminal(), env::var_os("NO_COLOR").as_deref(), env::var_os("TERM").as_deref());
-    // Only the width of standard output counts: it may be a pipe while another stream is a terminal.
+    // Only the width of standard output is used: it may be a pipe while another stream is a terminal.
     let width = terminal_size::terminal_size_of(&out).map(|(width, _)| usize::from(width.0));
     let style = style.with_width(width);
     let streams = Streams { input: &mut input, out: &mut out, err: &mut err, style };

@@ -7,7 +7,8 @@ use super::decision::{Explained, Injection, Redirection};
 
 /// Returns the steps after this explanation.
 pub(super) fn steps(pod: &Explained) -> Vec<String> {
-    // A pod that would not be redirected today fails again: its step is that of the decision.
+    // A pod that the plugin would not redirect today would fail its validation again, so the next step follows from
+    // that decision.
     if let (Some(failed), Redirection::Yes { .. }) = (&pod.validation, &pod.redirection) {
         return failed.steps(&pod.namespace, &pod.name, pod.node.as_deref().unwrap_or("NODE"));
     }
@@ -22,13 +23,13 @@ pub(super) fn steps(pod: &Explained) -> Vec<String> {
     pod.difference().map(|_| replacement(pod)).or(decided).into_iter().collect()
 }
 
-/// The next step for a running pod whose state differs from the decision.
+/// Returns the next step for a running pod whose state differs from the decision.
 fn replacement(pod: &Explained) -> String {
     let Explained { namespace, name, .. } = pod;
     format!("kubectl delete pod {name} -n {namespace}, so that a new pod replaces it")
 }
 
-/// The next steps for a pod that the webhook does not inject.
+/// Returns the next step for a pod that the webhook does not inject.
 fn uninjected(rule: &str, namespace: &str) -> String {
     match rule {
         "host_network" => "none: a pod with the node's network has no network namespace to redirect".to_owned(),

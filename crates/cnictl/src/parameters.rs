@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// A parameter of a redirection.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Parameter {
-    /// The parameter's name, which is that of the flag of `istio-iptables`.
+    /// The parameter's name in the output, by which [`origin`] finds its source.
     pub(super) name: &'static str,
     pub(super) value: Value,
     pub(super) source: Source,
@@ -21,7 +21,7 @@ pub(super) struct Parameter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) origin: Origin,
-    /// Whether the injector has written the annotation, because the pod's author did not.
+    /// Whether the injector wrote the annotation, because the pod's author did not.
     pub(super) injector: bool,
 }
 
@@ -32,8 +32,8 @@ pub(super) fn mode(redirect: &Redirect) -> &'static str {
     }
 }
 
-/// Returns all parameters. `facts` is read from the pod after its injection, `annotations` contains those that the
-/// pod's author has set, and `warnings` name the values that were ignored.
+/// Returns all parameters. `facts` is read from the pod after its injection, `annotations` contains the annotations
+/// that the pod's author set, and `warnings` name the values that were ignored.
 pub(super) fn parameters(
     redirect: &Redirect,
     facts: &PodFacts,
@@ -99,12 +99,12 @@ fn list<T: Display>(items: &[T]) -> Value {
 }
 
 impl Parameter {
-    /// The value as text.
+    /// Returns the value for text output.
     pub(super) fn text(&self) -> String {
         shown(&self.value)
     }
 
-    /// The documentation of the annotation or variable that sets the parameter; empty for a default.
+    /// Returns the documentation of the annotation or variable that sets the parameter; empty for other sources.
     pub(super) fn meaning(&self) -> &'static str {
         let (all, key) = match self.source.origin {
             Origin::Annotation(key) => (annotation::ALL, key),
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// A pod with a sidecar and these annotations and variables.
+    /// Returns a pod with a sidecar and these annotations and variables.
     fn facts(annotations: &[(&str, &str)], env: &[(&str, &str)]) -> PodFacts {
         let owned = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The parameters whose value or origin differs from those of a pod without settings.
+    /// Returns the parameters whose value or origin differs from a pod without settings.
     fn changed(facts_of_pod: &PodFacts) -> Vec<(&'static str, String, Origin)> {
         let both = of(facts_of_pod).into_iter().zip(of(&facts(&[], &[])));
         let differ = both.filter(|(pod, default)| pod != default);

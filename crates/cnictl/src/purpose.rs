@@ -13,8 +13,8 @@ pub(super) fn phrase(rule: &Rule) -> String {
     format!("{traffic}{matches} {}", target(rule))
 }
 
-/// The phrase for a condition; `None` for the protocol, which is the subject of the phrase, and for `-m tcp` or `-m
-/// udp`, which restricts no traffic by itself.
+/// Returns the phrase for a condition; `None` for the protocol, which is the subject of the phrase, and for `-m tcp` or
+/// `-m udp`, which restricts no traffic by itself.
 fn matched(condition: &Match) -> Option<String> {
     let but = |negated: bool, kind: &str| if negated { format!("any {kind} but ") } else { format!("{kind} ") };
     Some(match condition {
@@ -43,7 +43,7 @@ fn matched(condition: &Match) -> Option<String> {
     })
 }
 
-/// Formats a mark, and its mask unless the mask has all bits.
+/// Formats a mark, with its mask unless all bits of the mask are set.
 fn bits(mark: u32, mask: u32) -> String {
     if mask == u32::MAX { mark.to_string() } else { format!("{mark:#x}/{mask:#x}") }
 }

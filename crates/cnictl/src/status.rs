@@ -1,4 +1,4 @@
-//! `status`: reports whether the agents of all nodes, or of one, are well.
+//! `status`: reports whether the agents of all nodes, or of one node, have problems.
 //!
 //! Lists the agents' pods and requests their reports through the API server. `assess` finds problems in the reports,
 //! `show` formats them.
@@ -62,7 +62,7 @@ enum Output {
     Yaml,
 }
 
-/// The state of the agents could not be shown, or is not well.
+/// The agents' state could not be shown, or some agents have problems.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the agents cannot be listed: {0}; is `list` of pods allowed, or only in another namespace (--namespace)?")]
@@ -71,7 +71,7 @@ pub enum Error {
     NoAgents { label: &'static str, namespace: Option<String> },
     #[error("node {node} has no agent; nodes with one: {known}")]
     NoNode { node: String, known: usize },
-    /// Agents have problems or no report. The command has shown the state and ends with exit code 1.
+    /// Agents have problems or no report. The command has printed their state and ends with exit code 1.
     #[error("{unwell} of {agents} agents have problems; `istio-cnictl status NODE` shows the details of one")]
     Unwell { unwell: usize, agents: usize },
 }
@@ -102,11 +102,11 @@ pub(super) async fn run(flags: &StatusFlags, mut streams: Streams<'_>) -> Result
     }
 }
 
-/// Requests the report of a node's agent. If the node has two agents during an upgrade, the report is that of the agent
+/// Requests the report of a node's agent. If the node has two agents during an upgrade, returns the report of the agent
 /// that serves the node.
 ///
 /// # Errors
-/// The reason for which there is no report, as a sentence.
+/// Why there is no report, as a sentence.
 pub(super) async fn report_of(client: Client, node: &str, timeout: Duration) -> Result<Report, String> {
     let mut agents = agents_of(client, node, timeout).await.map_err(|error| error.to_string())?;
     agents.sort_by_key(|agent| !agent.report.as_ref().is_ok_and(|report| report.active));

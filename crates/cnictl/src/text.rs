@@ -66,7 +66,7 @@ pub(super) fn yaml(values: impl Iterator<Item = Value>) -> Result<String, Error>
     Ok(text.strip_suffix("---\n").unwrap_or(&text).to_owned())
 }
 
-/// Escapes the strings of a value.
+/// Escapes the strings and keys in a value.
 fn visible(value: Value) -> Value {
     match value {
         Value::String(text) => printable(&text).into(),

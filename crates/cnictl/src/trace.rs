@@ -1,6 +1,7 @@
-//! `trace`: reports which rule takes a connection of a pod to which port.
+//! `trace`: reports which rule redirects a pod's connection to which port.
 //!
-//! The rules are those of pods as `explain` computes them, of a file of `iptables-save`, or of a netns of this node.
+//! The rules are those that `explain` computes for pods, or come from a file in the format of `iptables-save` or from a
+//! netns on this node.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -72,9 +73,9 @@ enum Protocol {
     Udp,
 }
 
-/// The rules of one pod, of one file, or of one backend in a netns.
+/// The rules of one pod, one file, or one backend in a netns.
 struct Source {
-    /// The name of the pod, of the file, or of netns and backend, for messages.
+    /// The name of the pod, the file, or the netns and backend, for messages.
     name: String,
     /// The pod's own addresses, as far as they are known.
     ips: Vec<IpAddr>,
@@ -174,11 +175,11 @@ fn of_pod(pod: Explained, destination: SocketAddr) -> Source {
     Source { name, ips: pod.ips, rules }
 }
 
-/// A connection and its path.
+/// A connection and its path through the rules.
 struct Traced {
     source: String,
     connection: Connection,
-    /// The path, or the reason for which the pod has no rules.
+    /// The path, or why the pod has no rules.
     result: Result<Trace, String>,
 }
 
@@ -261,7 +262,7 @@ fn hop_json(hop: &Hop) -> Value {
     })
 }
 
-/// The verdict as one word, for programs.
+/// Returns the verdict as one word, for programs.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Direct => "direct",
@@ -273,7 +274,7 @@ fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The port of the pod that accepts a redirected connection.
+/// Returns the port of the pod that accepts a redirected connection.
 fn accepted_on(verdict: &Verdict) -> Option<u16> {
     match verdict {
         Verdict::Redirected { port } | Verdict::Transparent { port } => Some(*port),
@@ -295,7 +296,7 @@ fn sentence(verdict: &Verdict, connection: &Connection) -> String {
     }
 }
 
-/// The purpose of one of the proxy's usual ports.
+/// Returns the purpose of a usual port of the proxy or the agent, to complete a sentence; empty for other ports.
 fn purpose(port: u16) -> &'static str {
     match port {
         port::OUTBOUND => ", the proxy's for outbound connections",

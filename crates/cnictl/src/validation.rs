@@ -3,15 +3,15 @@
 use contract::{EXIT_USAGE, EXIT_VALIDATION, container};
 use serde_json::{Value, json};
 
-/// A run of `istio-validation` that failed, while no later one has succeeded.
+/// A failed run of `istio-validation` that no successful run followed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FailedValidation {
     exit_code: i64,
 }
 
 impl FailedValidation {
-    /// Reads the status of a pod. As for repair, an exit code for missing redirection in the present or the last state
-    /// takes precedence over other codes.
+    /// Returns the failed validation that a pod's status reports. As in the repair, the exit code for missing
+    /// redirection in the current or the last state takes precedence over other codes.
     pub(super) fn of(pod: &Value) -> Option<Self> {
         let statuses = pod["status"]["initContainerStatuses"].as_array()?;
         let status = statuses.iter().find(|status| status["name"] == container::VALIDATION)?;
@@ -26,7 +26,7 @@ impl FailedValidation {
         Some(Self { exit_code })
     }
 
-    /// Whether the validation found no redirection, as opposed to an error of its own.
+    /// Whether the validation failed because it found no redirection, and not because of another error.
     fn is_unredirected(&self) -> bool {
         self.exit_code == i64::from(EXIT_VALIDATION)
     }
@@ -44,12 +44,12 @@ impl FailedValidation {
         }
     }
 
-    /// The failure in a sentence.
+    /// Describes the failure in a sentence.
     pub(super) fn sentence(&self) -> String {
         format!("{} failed with exit code {}: {}", container::VALIDATION, self.exit_code, self.meaning())
     }
 
-    /// The next steps for the pod `namespace/name` on a node.
+    /// Returns the next steps for the pod `namespace/name` on a node.
     pub(super) fn steps(&self, namespace: &str, name: &str, node: &str) -> Vec<String> {
         if !self.is_unredirected() {
             return vec![format!("kubectl logs {name} -n {namespace} -c {} says why it failed", container::VALIDATION)];

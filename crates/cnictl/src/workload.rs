@@ -1,4 +1,4 @@
-//! Workloads and pods of the cluster, and the pods that workloads create.
+//! Workloads and pods in the cluster, and the pods that workloads create.
 
 use inject::workload::claims;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Error;
 use super::configuration::in_time;
 
-/// A workload of the cluster by kind and name.
+/// A workload in the cluster, by kind and name.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Workload<'a> {
     resource: ApiResource,
@@ -19,7 +19,7 @@ pub(super) struct Workload<'a> {
 }
 
 impl<'a> Workload<'a> {
-    /// Parses `KIND/NAME`, with kubectl's names of kinds; `None` for another text.
+    /// Parses `KIND/NAME`, with kubectl's names of kinds; `None` for any other string.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/'))?;
         let resource = match kind.to_ascii_lowercase().as_str() {
@@ -42,7 +42,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// Reads a pod of the cluster.
+/// Reads a pod from the API server.
 pub(super) async fn read_pod(client: Client, namespace: &str, name: &str) -> Result<Value, Error> {
     let pods = Api::<Pod>::namespaced(client, namespace);
     let pod = in_time(|| format!("pod {namespace}/{name}"), pods.get(name)).await?;
@@ -65,7 +65,7 @@ pub(super) fn pods_of(document: Value) -> Vec<Value> {
                 && let Some(metadata) = metadata.as_object_mut()
             {
                 metadata.insert("name".to_owned(), name.clone());
-                // As `kube-inject`: that of the template counts only if the workload has none.
+                // As in `kube-inject`, the template's namespace applies only if the workload has none.
                 if namespace.as_str().is_some_and(|namespace| !namespace.is_empty()) {
                     metadata.insert("namespace".to_owned(), namespace.clone());
                 }
@@ -79,8 +79,8 @@ pub(super) fn pods_of(document: Value) -> Vec<Value> {
     }
 }
 
-/// Adds the volumes that the controller of a StatefulSet gives to a pod, one for each claim template. Each replaces a volume of its
-/// name.
+/// Adds the volumes that the StatefulSet controller gives to a pod, one for each claim template. Each replaces the template's volume of the
+/// same name.
 fn add_claims(pod: &mut Value, document: &Value) {
     let claims = claims(document);
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut).filter(|_| !claims.is_empty()) else { return };

@@ -1,6 +1,6 @@
 //! Istio's log levels and scopes, errors with their causes on one line, and the page that explains an error.
 //!
-//! `plugin`, `iptables`, `repair` and the daemons' logs share them. Pure.
+//! `plugin`, `iptables`, `repair` and the daemons' logs share this module, which performs no I/O.
 
 pub mod terminal;
 
@@ -24,7 +24,7 @@ pub enum Level {
 impl Level {
     const ALL: [Self; 6] = [Self::Debug, Self::Info, Self::Warn, Self::Error, Self::Fatal, Self::None];
 
-    /// The level's name in Istio's flags and log lines.
+    /// Returns the level's name in Istio's flags and log lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -41,7 +41,7 @@ impl Level {
     }
 }
 
-/// A name by which users select the level of log lines, and the module whose lines have it.
+/// A name by which users set the level of log lines, and the module whose log lines have this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogScope {
     module: &'static str,
@@ -49,13 +49,14 @@ pub struct LogScope {
 }
 
 impl LogScope {
-    /// The scope `name` of the lines of `module` and of the modules in it. Users write the name in flags, so it stays when the
-    /// module moves.
+    /// Creates the scope `name` for the log lines of `module` and its submodules. Users write the name in flags, so it
+    /// must stay when the module is renamed.
     pub const fn new(module: &'static str, name: &'static str) -> Self {
         Self { module, name }
     }
 
-    /// Returns the scope of a module among `scopes`: that of the innermost module that contains it and has one.
+    /// Returns the scope of a module: of the modules with a scope in `scopes`, the innermost one that contains it
+    /// decides.
     pub fn of(module: &str, scopes: &[Self]) -> Option<&'static str> {
         let contains = |scope: &&Self| {
             module.strip_prefix(scope.module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
@@ -67,20 +68,20 @@ impl LogScope {
 /// The page that lists all errors.
 const ERRORS: &str = "docs/reference/errors.md";
 
-/// An enum of errors that all have an entry in the reference, to which log lines refer.
+/// An error enum whose variants all have an entry in the reference, to which log lines refer.
 pub trait Documented: Error {
-    /// The prefix of the anchors of the enum's entries: module and type. A test compares it with the reference.
+    /// The prefix of the anchors of these entries: module and type. A test compares it with the reference.
     const ENTRY: &'static str;
 
-    /// The page of the inner error if this variant is `#[error(transparent)]`, and `None` otherwise.
+    /// Returns the page of the inner error if this variant is `#[error(transparent)]`, and `None` otherwise.
     fn transparent(&self) -> Option<String> {
         None
     }
 
-    /// The page and the anchor of the error.
+    /// Returns the page of the error, with the anchor of its entry.
     fn page(&self) -> String {
         self.transparent().unwrap_or_else(|| {
-            // Derived formatting begins with the name of the variant.
+            // The output of a derived `Debug` begins with the name of the variant.
             let debug = format!("{self:?}");
             let variant = debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
             page(&format!("{}-{}", Self::ENTRY, kebab(variant)))
@@ -88,12 +89,12 @@ pub trait Documented: Error {
     }
 }
 
-/// The page of errors at this anchor.
+/// Returns the page of errors with this anchor.
 pub fn page(anchor: &str) -> String {
     format!("{ERRORS}#{anchor}")
 }
 
-/// `MissingName` → `missing-name`.
+/// Converts a name to kebab case: `MissingName` becomes `missing-name`.
 pub fn kebab(name: &str) -> String {
     let hyphen =
         |(at, c): (usize, char)| (at > 0 && c.is_uppercase()).then_some('-').into_iter().chain(c.to_lowercase());
@@ -114,8 +115,9 @@ fn joined(first: Option<&(dyn Error + 'static)>) -> String {
     std::iter::successors(first, |error| (**error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Returns an error of `tempfile` without the path that `tempfile` appends. The path contains a random name: each failure would have
-/// another text, and be reported as a new one. The cause is cut out of the text, because the error does not give access to it.
+/// Returns an error of `tempfile` without the path that `tempfile` appends. The path contains a random name, so that a
+/// repeated failure would be reported as a new one. The cause is cut out of the message, because the error does not
+/// give access to it.
 pub fn without_path(error: io::Error) -> io::Error {
     match error.to_string().rsplit_once(" at path \"") {
         Some((cause, _)) => io::Error::new(error.kind(), cause.to_owned()),
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_to_create_a_temporary_have_one_text() {
+    fn failures_to_create_a_temporary_file_have_the_same_message() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
         let failure = || tempfile::Builder::new().prefix("some-").tempfile_in(&gone).unwrap_err();

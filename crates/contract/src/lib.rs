@@ -1,12 +1,12 @@
 //! Names and numbers shared with other programs: annotations, labels, containers, ports, ids, exit codes, paths.
 //!
-//! Every crate and module may import this one, which depends on none. Apart from [`diagnostics`], which formats levels and
-//! errors, it contains no logic. A changed value breaks running clusters.
+//! Every crate may depend on this one, which depends on no other crate of the workspace. Apart from [`diagnostics`],
+//! which formats levels and errors, it contains no logic. A changed value breaks running clusters.
 
 pub mod diagnostics;
 
-/// Defines string constants, and `ALL`, which lists the value and the doc comment of each. The reference is generated
-/// from `ALL`.
+/// Defines string constants, and `ALL`, which lists each value with its doc comment. The reference documentation is
+/// generated from `ALL`.
 macro_rules! documented {
     ($($(#[doc = $line:literal])+ pub const $name:ident = $text:literal;)+) => {
         $($(#[doc = $line])+ pub const $name: &str = $text;)+
@@ -16,7 +16,7 @@ macro_rules! documented {
     };
 }
 
-/// The implementation of iptables that `FORCE_IPTABLES_BINARY` and the chain's entry require.
+/// The implementation of iptables that `FORCE_IPTABLES_BINARY` or the plugin's chain entry requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IptablesBinary {
     /// `iptables-legacy`, over x_tables.
@@ -26,7 +26,7 @@ pub enum IptablesBinary {
 }
 
 impl IptablesBinary {
-    /// Returns the implementation of this name; `None` for any other text.
+    /// Returns the implementation with this name; `None` for any other name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "legacy" => Some(Self::Legacy),
@@ -122,7 +122,8 @@ pub mod annotation {
     }
 }
 
-/// Keys of the plugin's entry in a conflist: those of Istio's `PluginConfig`, `force_iptables_binary` and `refuse_sandboxes`.
+/// Keys of the plugin's entry in a conflist: the keys of Istio's `PluginConfig`, `force_iptables_binary` and
+/// `refuse_sandboxes`.
 pub mod config_key {
     documented! {
         /// Level of the plugin's log; an unknown one means `info`, because a log level must not fail a pod.
@@ -146,7 +147,7 @@ pub mod config_key {
 
 /// Names of Istio's ambient mode.
 pub mod ambient {
-    /// Label of a pod or a namespace that enrols its pods: `ambient`, or `none`.
+    /// Label that enrols a pod, or the pods of a namespace, in ambient mode (`ambient`) or not (`none`).
     pub const DATAPLANE_MODE: &str = "istio.io/dataplane-mode";
     /// Value of the label `app` of ztunnel's pods.
     pub const ZTUNNEL: &str = "ztunnel";
@@ -154,21 +155,22 @@ pub mod ambient {
     pub const DNS_CAPTURE: &str = "ambient.istio.io/dns-capture";
     /// Annotation of a pod whose inbound traffic is not captured, such as a gateway; a boolean.
     pub const BYPASS_INBOUND_CAPTURE: &str = "ambient.istio.io/bypass-inbound-capture";
-    /// Mark of the packets of ztunnel's sockets.
+    /// Mark on the packets that ztunnel sends.
     pub const PROXY_MARK: u32 = 0x539;
-    /// Mark of the connections that ztunnel opens to the application, and of the packets that reply to it.
+    /// Mark on ztunnel's connections to the application, and on the packets that reply to ztunnel.
     pub const CONN_MARK: u32 = 0x111;
     /// The bits of a mark that Istio uses.
     pub const MARK_MASK: u32 = 0xfff;
-    /// Routing table by which replies to ztunnel stay in the pod.
+    /// Routing table that delivers replies to ztunnel within the pod.
     pub const TABLE: u32 = 100;
     /// Priority of the routing rule for that table.
     pub const RULE_PRIORITY: u32 = 32764;
-    /// Chain of the table `nat` in the node's netns, in which Istio's agent changes the source of the kubelet's probes.
+    /// Chain of the `nat` table in the node's netns, in which Istio's agent rewrites the source address of the
+    /// kubelet's probes.
     pub const NODE_CHAIN: &str = "ISTIO_POSTRT";
-    /// Source address of the kubelet's probes, which the node's rules assign.
+    /// Source address of the kubelet's IPv4 probes after that rewrite.
     pub const PROBE_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(169, 254, 7, 127);
-    /// Source address of the kubelet's probes over IPv6.
+    /// Source address of the kubelet's IPv6 probes after that rewrite.
     pub const PROBE_V6: std::net::Ipv6Addr =
         std::net::Ipv6Addr::new(0xfd16, 0x9254, 0x7127, 0x1337, 0xffff, 0xffff, 0xffff, 0xffff);
 }
@@ -195,7 +197,7 @@ pub mod container {
     pub const VALIDATION: &str = "istio-validation";
     /// The init container that enables core dumps.
     pub const CORE_DUMP: &str = "enable-core-dump";
-    /// The containers of Istio's templates that each injected pod may have.
+    /// The containers that Istio's templates may add to any pod.
     pub const INJECTED: [&str; 3] = [PROXY, VALIDATION, INIT];
 }
 
@@ -219,7 +221,7 @@ pub mod proxy_env {
     }
 }
 
-/// Environment variables of `istio-iptables` that no flag has.
+/// Environment variables of `istio-iptables` that have no equivalent flag.
 pub mod iptables_env {
     documented! {
         /// User whose uid is the default of --proxy-uid, by default istio-proxy.
@@ -241,13 +243,13 @@ pub mod port {
     pub const DNS: u16 = 15053;
     /// The agent's probes and merged metrics.
     pub const STATUS: u16 = 15020;
-    /// The proxy's readiness, unless a variable moves it.
+    /// The proxy's readiness endpoint, unless a variable sets another port.
     pub const READINESS: u16 = 15021;
-    /// The proxy's own metrics, unless a variable moves them.
+    /// The proxy's own metrics, unless a variable sets another port.
     pub const PROMETHEUS: u16 = 15090;
-    /// The proxy's administration, unless the proxy configuration has another port.
+    /// The proxy's admin interface, unless the proxy configuration sets another port.
     pub const ADMIN: u16 = 15000;
-    /// Never redirected inbound.
+    /// Ports whose inbound traffic is never redirected.
     pub const NEVER_INBOUND: [u16; 3] = [STATUS, READINESS, PROMETHEUS];
     /// Validation connects to this port.
     pub const PROBE: u16 = 15002;
@@ -262,25 +264,25 @@ pub const TPROXY_TABLE: u32 = 133;
 /// Packet mark of the proxy's own loopback traffic in TPROXY mode.
 pub const OUTBOUND_MARK: u32 = 1338;
 
-/// Exit code of a failed validation, by which repair recognizes one.
+/// Exit code of a failed validation, by which repair recognizes such a pod.
 pub const EXIT_VALIDATION: u8 = 126;
 /// Exit code for flags that cannot be parsed.
 pub const EXIT_USAGE: u8 = 255;
 
 /// The plugin's name in a conflist, and its file name.
 pub const PLUGIN_NAME: &str = "istio-cni";
-/// The marker beside the plugin's binary that turns it into a stub, after a removal.
+/// File in the directory of the plugin's binary that turns the plugin into a stub after a removal.
 pub const REMOVED_MARKER: &str = ".istio-cni.removed";
-/// A line of the marker that is written if a configuration file may name the stub. The stub then does not remove itself with
-/// the last cached chain.
+/// Line in that file if a CNI configuration file may still name the plugin: the stub then stays even if no cached chain
+/// names it any longer.
 pub const STUB_STAYS: &str = "It stays until `install-cni uninstall` removes it.\n";
 /// The agent's DaemonSet, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
-/// The DaemonSet's volume of the node's root, where the agent finds the two directories below.
+/// The DaemonSet's volume with the node's root, in which the agent finds the directories of the next two volumes.
 pub const ROOT_VOLUME: &str = "host-root";
-/// The DaemonSet's volume of the node's CNI configuration directory, as in Istio's chart.
+/// The DaemonSet's volume with the node's CNI configuration directory, as in Istio's chart.
 pub const NET_DIR_VOLUME: &str = "cni-net-dir";
-/// The DaemonSet's volume of the node's plugin directory, as in Istio's chart.
+/// The DaemonSet's volume with the node's plugin directory, as in Istio's chart.
 pub const BIN_DIR_VOLUME: &str = "cni-bin-dir";
 /// Name prefix of the agent's own pods, in the agent's namespace.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";
@@ -292,19 +294,19 @@ pub const RUN_DIR: &str = "/var/run/istio-cni";
 pub const AGENT_SOCKET: &str = "agent.sock";
 /// Socket that receives the plugin's log lines, in the run directory.
 pub const LOG_SOCKET: &str = "log.sock";
-/// Field of a log line below the plugin's log level. The plugin sends such a line for its verdict: the agent records the
-/// verdict, and does not log the line.
+/// Field of a log line that is below the plugin's log level and is sent only for its verdict: the agent records the
+/// verdict and does not log the line.
 pub const UNLOGGED: &str = "unlogged";
-/// The `reason` of a log line of the plugin: no backend can program rules on this node.
+/// `reason` in the plugin's log lines: no backend can program rules on this node.
 pub const NO_BACKEND: &str = "no_backend";
-/// The `reason` of a log line of the plugin: CHECK found redirection missing.
+/// `reason` in the plugin's log lines: CHECK found redirection missing.
 pub const NOT_REDIRECTED: &str = "not_redirected";
-/// The `reason` of a log line of the plugin: CHECK found other rules than the intended ones; the message names them.
+/// `reason` in the plugin's log lines: CHECK found rules that differ from the intended ones; the message names them.
 pub const DIFFERS: &str = "differs";
-/// The `reason` of a log line of the plugin: the pod runs in a sandbox that rules do not reach. The field of this name names the
-/// sandbox.
+/// `reason` in the plugin's log lines: the pod runs in a sandboxed runtime, which rules do not reach. The field with
+/// this name describes the runtime.
 pub const SANDBOX: &str = "sandbox";
-/// Field of a log line with the reason [`NO_BACKEND`]: what is missing, without the pod.
+/// Field of a log line with the reason [`NO_BACKEND`]: what the node lacks, without the pod's name.
 pub const LACK: &str = "lack";
 /// The plugin's log file, in the run directory.
 pub const LOG_FILE: &str = "istio-cni.log";

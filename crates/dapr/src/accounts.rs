@@ -1,6 +1,6 @@
 //! Decides which users may create pods with a sidecar: accounts by name pattern or UID, and cluster administrators.
 //!
-//! A sidecar has trust material of the control plane. Therefore the pod's creator must be a built-in controller, an
+//! A sidecar gets trust material of the control plane. Therefore the pod's creator must be a built-in controller, an
 //! account that the operator lists, or a cluster administrator.
 
 use std::collections::BTreeSet;
@@ -16,8 +16,8 @@ const MASTERS: &str = "system:masters";
 /// The prefix of service accounts' user names.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The built-in accounts, most of which are Kubernetes' controllers. The first [`BUILT_IN_1_4_2`] are those of release
-/// 1.4.2.
+/// The accounts that are always allowed, most of them Kubernetes' controllers. Release 1.4.2 allows only the first
+/// [`BUILT_IN_1_4_2`].
 const BUILT_IN: [&str; 10] = [
     "kube-system:replicaset-controller",
     "kube-system:deployment-controller",
@@ -31,7 +31,7 @@ const BUILT_IN: [&str; 10] = [
     "mirrord:mirrord-operator",
 ];
 
-/// The number of entries of [`BUILT_IN`] that release 1.4.2 has.
+/// The number of entries of [`BUILT_IN`] in release 1.4.2.
 const BUILT_IN_1_4_2: usize = 6;
 
 /// The pod's creator: `userInfo` of the admission request.
@@ -58,13 +58,13 @@ impl User<'static> {
 pub enum Authority {
     /// The account's namespace and name match this pattern.
     Name(String),
-    /// The user's UID is that of an account in the list.
+    /// The user's UID is the UID of an account in the list.
     Uid,
     /// The user is in the group of administrators.
     Masters,
 }
 
-/// A pattern of accounts, `namespace:name`.
+/// A pattern for service accounts, `namespace:name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
     text: String,
@@ -76,7 +76,7 @@ struct Pattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     patterns: Vec<Pattern>,
-    /// The entries as `namespace:name`. An account whose namespace and name equal an entry is also allowed by its UID.
+    /// All entries as `namespace:name`. An account whose namespace and name equal an entry is also allowed by its UID.
     exact: BTreeSet<String>,
 }
 
@@ -122,7 +122,7 @@ impl Pattern {
 }
 
 impl Allowed {
-    /// Returns the list of the built-in accounts of the release `era`.
+    /// Returns the built-in accounts of the release `era`.
     pub(super) fn built_in(era: Era) -> Result<Self, PatternError> {
         // Release 1.4.2 matches controllers only by UID.
         let (known, by_name) = match era {
@@ -147,13 +147,14 @@ impl Allowed {
         Ok(())
     }
 
-    /// Whether the list has an entry for this service account without wildcards. Such an entry also allows a user by
+    /// Whether the list has an entry without wildcards for this service account. Such an entry also allows a user by
     /// the account's UID.
     pub fn wants_uid(&self, namespace: &str, name: &str) -> bool {
         self.exact.contains(&format!("{namespace}:{name}"))
     }
 
-    /// Returns the rule that allows `user`, if any. `uids`: the UIDs of the accounts that [`Self::wants_uid`] selects.
+    /// Returns the rule that allows `user`, if any. `uids` are the UIDs of the accounts that [`Self::wants_uid`]
+    /// selects.
     pub fn authority(&self, user: User<'_>, uids: &BTreeSet<String>) -> Option<Authority> {
         if let Some(pattern) = self.matching(user.username) {
             return Some(Authority::Name(pattern.to_owned()));

@@ -9,7 +9,7 @@ use super::era::{Era, truthy, truthy_1_4_2};
 /// The prefix of Dapr's annotations.
 const PREFIX: &str = "dapr.io/";
 
-/// A pod's Dapr annotations and the warnings of parsing them.
+/// A pod's Dapr annotations, and the warnings from parsing them.
 pub(super) struct Annotations<'a> {
     /// The values by key without the prefix.
     map: BTreeMap<&'a str, &'a str>,
@@ -24,7 +24,7 @@ impl<'a> Annotations<'a> {
         Self { map: all.iter().filter_map(own).collect(), era, warnings: Vec::new() }
     }
 
-    /// Returns the annotation if it is set; in release 1.4.2 an empty one counts as absent.
+    /// Returns the annotation if it is set; in release 1.4.2 an empty one is treated as absent.
     pub(super) fn given(&self, key: &str) -> Option<&'a str> {
         let value = self.map.get(key).copied()?;
         (self.era == Era::Current || !value.is_empty()).then_some(value)
@@ -39,7 +39,7 @@ impl<'a> Annotations<'a> {
         self.given(key).map_or(default, truthy)
     }
 
-    /// Parses an integer; an invalid one is ignored.
+    /// Parses an integer; an invalid one is ignored with a warning.
     pub(super) fn number<T: TryFrom<i64>>(&mut self, key: &str) -> Option<T> {
         let value = self.given(key)?;
         let number = value.parse::<i64>().ok().and_then(|number| T::try_from(number).ok());
@@ -50,7 +50,7 @@ impl<'a> Annotations<'a> {
         number
     }
 
-    /// Returns the annotation as an address: removes the quotes around it, and then the whitespace.
+    /// Returns an annotation that is an address, without surrounding quotes and without white space inside them.
     fn address(&self, key: &str) -> Option<&'a str> {
         self.given(key).map(|value| value.trim_matches(['"', '\'']).trim())
     }
@@ -66,11 +66,11 @@ impl<'a> Annotations<'a> {
     }
 }
 
-/// The number of characters of a value that a warning quotes at most. Reasons in logs and responses have the same
+/// The maximum number of characters of a value that a warning quotes. Reasons in logs and responses have the same
 /// limit.
 const LONGEST_SHOWN: usize = 2048;
 
-/// Returns a value in the form in which warnings quote it.
+/// Quotes a value for a warning, truncated if it is long.
 pub(super) fn shown(value: &str) -> String {
     match value.char_indices().nth(LONGEST_SHOWN) {
         None => format!("{value:?}"),
@@ -98,7 +98,7 @@ pub(super) struct Health<'a> {
     pub(super) threshold: i32,
 }
 
-/// Options about the application.
+/// Options of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct App<'a> {
     pub(super) port: i32,
@@ -139,7 +139,7 @@ pub(super) struct Sizes<'a> {
     pub(super) read_buffer: &'a str,
 }
 
-/// The options about pluggable components, which are containers of the pod.
+/// The options of pluggable components, which are containers of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pluggable<'a> {
     /// The names of the component containers; whitespace is part of a name.
@@ -226,7 +226,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// The value of the application's protocol variable; empty for an unknown protocol.
+    /// Returns the value of the variable `APP_PROTOCOL`; empty for an unknown protocol.
     pub(super) fn app_protocol(&self) -> &'static str {
         let protocol = self.app.protocol.to_ascii_lowercase();
         match (protocol.as_str(), self.app.ssl) {
@@ -240,7 +240,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Parses the liveness and readiness probes. The defaults for current releases are those of Dapr 1.18.
+/// Parses the liveness and readiness probes. The defaults for current releases are the defaults of Dapr 1.18.
 fn probes(from: &mut Annotations<'_>) -> (Probe, Probe) {
     let old = Probe { delay: 3, timeout: 3, period: 6, threshold: 3 };
     let (liveness, readiness) = match from.era {

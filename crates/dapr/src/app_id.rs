@@ -18,7 +18,7 @@ pub enum Source {
     GenerateName,
 }
 
-/// A valid app id: the app id with the suffix `-dapr` is a valid name of a Service.
+/// An app id for which `<id>-dapr` is a valid name of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppId {
     pub id: String,
@@ -53,7 +53,7 @@ fn faults(too_long: bool, malformed: bool) -> String {
 /// Returns a pod's app id.
 ///
 /// # Errors
-/// The app id is empty or no valid service name.
+/// The app id is empty, or `<id>-dapr` is not a valid Service name.
 pub(super) fn of(pod: &Pod<'_>, annotation: &str) -> Result<AppId, AppIdError> {
     let generated = without_suffix(pod);
     let sources =

@@ -6,7 +6,7 @@ use super::settings::{Actors, Settings};
 pub(super) const HTTP_PORT: i32 = 3500;
 /// The port on which the sidecar answers health probes.
 pub(super) const PUBLIC_PORT: i32 = 3501;
-/// The sidecar's mount path of the sockets that it shares with the application.
+/// The directory in which the sidecar mounts the sockets that it shares with the application.
 pub(super) const SOCKETS: &str = "/var/run/dapr-sockets";
 
 /// A command line under construction.
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// Returns the arguments without the program.
+/// Returns the command line without the program.
 pub(super) fn of(id: &str, options: &Options<'_>, settings: &Settings, mtls: bool) -> Vec<String> {
     let mut args = Args(Vec::with_capacity(64));
     listening(&mut args, id, options);

@@ -27,8 +27,8 @@ const STEPS_PER_CONTAINER: usize = 80;
 /// Bytes of the patch operations on one of the pod's containers, without the paths of its mounts.
 const BYTES_PER_CONTAINER: usize = 400;
 
-/// Steps for a byte of a Component's container. In its JSON, an element can be as short as two bytes, and a mount, for
-/// which the injection adds a volume, as short as 16 bytes.
+/// Steps for a byte of a Component's container. In the container's JSON, an element can be as short as two bytes, and a
+/// mount, for which the injection adds a volume, as short as 16 bytes.
 const STEPS_PER_CONTAINER_BYTE: usize = 2;
 
 /// Charges an injection.

@@ -12,7 +12,7 @@ use super::pod::Pod;
 use inject::Operation;
 
 pub(super) const VOLUME: &str = "dapr-components-unix-domain-socket";
-/// The environment variable with the mount path of the volume of component sockets.
+/// The environment variable that holds the directory of the component sockets.
 pub(super) const SOCKETS_VARIABLE: &str = "DAPR_COMPONENT_SOCKETS_FOLDER";
 
 /// The annotation of a Component that contains a container.
@@ -29,7 +29,7 @@ pub struct Component {
 }
 
 impl Component {
-    /// Parses a Component; `None` without a container.
+    /// Parses a Component; returns `None` if it has no container.
     pub fn read(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let container = metadata.get("annotations")?.get(CONTAINER)?.as_str().filter(|text| !text.is_empty())?;
@@ -87,8 +87,8 @@ fn parse(text: &str) -> Result<Container, String> {
     Ok(container)
 }
 
-/// Returns the patch for components: the shared volume, a variable and a mount for each component container of the pod,
-/// then the injected containers, with an empty directory for each volume that the pod lacks.
+/// Returns the patch for components: the shared volume, then a variable and a mount for each component container of the
+/// pod, then the injected containers, with an empty directory for each of their volumes that the pod lacks.
 pub(super) fn operations(
     pod: &Pod<'_>,
     options: &Options<'_>,

@@ -16,15 +16,15 @@ use super::trust::Trust;
 
 /// The volume of the sockets that the sidecar shares with the application.
 pub(super) const SOCKET_VOLUME: &str = "dapr-unix-domain-socket";
-/// The volume of the sidecar's token.
+/// The volume with the sidecar's token.
 pub(super) const TOKEN_VOLUME: &str = "dapr-identity-token";
 const TOKEN_PATH: &str = "/var/run/secrets/dapr.io/sentrytoken";
 
-/// The environment variable with a directory of certificates. On Windows, a sidecar with this variable installs these
-/// certificates.
+/// The environment variable that names a directory of certificates. On Windows, a sidecar with this variable installs
+/// these certificates.
 const CERTIFICATES: &str = "SSL_CERT_DIR";
 
-/// The input for a sidecar's container.
+/// The input from which the sidecar's container is built.
 pub(super) struct Parts<'a> {
     pub(super) id: &'a str,
     pub(super) namespace: &'a str,
@@ -32,9 +32,9 @@ pub(super) struct Parts<'a> {
     pub(super) options: &'a Options<'a>,
     pub(super) settings: &'a Settings,
     pub(super) trust: &'a Trust,
-    /// PEM
+    /// The trust anchors in PEM.
     pub(super) anchors: &'a str,
-    /// The directory of component sockets, if the pod has components.
+    /// The directory of component sockets, if the pod has or gets components.
     pub(super) components: Option<&'a str>,
     pub(super) native: bool,
 }
@@ -71,7 +71,7 @@ pub(super) fn sidecar(parts: &Parts<'_>, warnings: &mut Vec<String>) -> Value {
 }
 
 /// Returns the container's command and arguments. The program is the first argument, so that the image's entry point
-/// can wrap it. If the pod tolerates nodes that ignore entry points, the program is the command.
+/// can wrap it, or the command if the pod tolerates nodes that ignore entry points.
 fn command(parts: &Parts<'_>) -> (Option<&'static str>, Vec<String>) {
     let args = args::of(parts.id, parts.options, parts.settings, parts.trust.mtls);
     let (program, args) = match parts.options.ports.debug {
@@ -126,7 +126,7 @@ fn variables(parts: &Parts<'_>) -> Vec<Value> {
     env
 }
 
-/// Returns the variables with the tokens by which application and sidecar authenticate each other.
+/// Returns the variables with the tokens with which application and sidecar authenticate to each other.
 pub(super) fn tokens(options: &Options<'_>) -> impl Iterator<Item = Value> {
     [("DAPR_API_TOKEN", options.api_token_secret), ("APP_API_TOKEN", options.app.token_secret)]
         .into_iter()

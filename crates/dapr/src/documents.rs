@@ -1,6 +1,6 @@
 //! Injects workloads from files as admission would inject their pods.
 //!
-//! `istio-cnictl` calls this module. A workload in a file has no pods yet, so their names are unknown. If these will
+//! `istio-cnictl` calls this module. A workload in a file has no pods yet, so their names are unknown. If they will
 //! differ only in a generated suffix, the app id is derived from the workload's name, as at admission.
 
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ pub struct WorkloadReview {
     pub warnings: Vec<String>,
 }
 
-/// Injects a workload, or each workload of a list, and returns whether the document changed. The user counts as a
-/// cluster administrator, who may create pods with a sidecar. `namespace`: the namespace of workloads without one.
+/// Injects a workload, or each workload of a list, and returns whether the document changed. The user is treated as a
+/// cluster administrator, who may create pods with a sidecar. `namespace` is the namespace of workloads without one.
 ///
 /// # Errors
 /// A patch does not apply to its pod, which is a bug.
@@ -52,14 +52,14 @@ fn manual_request<'a>(pod: &'a Value, namespace: &'a str) -> Request<'a> {
     Request { kind: "Pod", namespace, user: User::master(), object: Some(pod) }
 }
 
-/// Returns the workload's pod. Its `generateName` is the workload's name with a dash, as for pods of controllers that
-/// generate names.
+/// Returns the workload's pod. Its `generateName` is the workload's name with a dash, as for pods whose names a
+/// controller generates.
 fn subject(document: &Value, kind: Kind) -> Option<Value> {
     let mut pod = workload::pod(document, kind.template())?;
     if kind != Kind::Pod {
         let metadata = &document["metadata"];
         pod["metadata"]["namespace"] = metadata["namespace"].clone();
-        // A StatefulSet's pods have different names and so different app ids, which a template cannot contain.
+        // The pods of a StatefulSet have different names and so different app ids, which one template cannot hold.
         if let (Some(name), false) = (metadata["name"].as_str(), document["kind"] == "StatefulSet") {
             pod["metadata"]["generateName"] = format!("{name}-").into();
         }
@@ -67,7 +67,7 @@ fn subject(document: &Value, kind: Kind) -> Option<Value> {
     Some(pod)
 }
 
-/// Moves the pod back into its workload and removes the name that was added for the review.
+/// Replaces the workload's pod by the injected one, without the name and the namespace that were added for the review.
 fn put_back(document: &mut Value, kind: Kind, pod: &mut Value) {
     let (metadata, spec) = kind.template();
     if kind != Kind::Pod

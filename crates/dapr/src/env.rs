@@ -11,7 +11,7 @@ pub(super) struct Variables {
     pub(super) list: Vec<Value>,
 }
 
-/// Returns a variable; an empty value is omitted.
+/// Returns a variable, without `value` if the value is empty.
 pub(super) fn variable(name: &str, value: &str) -> Value {
     if value.is_empty() { json!({"name": name}) } else { json!({"name": name, "value": value}) }
 }
@@ -26,12 +26,12 @@ pub(super) fn from_secret(name: &str, secret: &str, key: &str) -> Value {
     json!({"name": name, "valueFrom": {"secretKeyRef": reference}})
 }
 
-/// Returns a variable whose value is the field of the pod at `path`.
+/// Returns a variable whose value is the pod's field at `path`.
 pub(super) fn from_field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 
-/// Parses `dapr.io/env`: comma-separated `NAME=value`; a comma without a following `NAME=` is part of the value.
+/// Parses `dapr.io/env`: comma-separated `NAME=value`. A comma that no `NAME=` follows is part of the value.
 pub(super) fn parse(text: &str) -> Variables {
     let mut variables = Variables::default();
     for (name, value) in assignments(text) {
@@ -55,7 +55,7 @@ pub(super) fn parse_from_secret(text: &str) -> Variables {
     variables
 }
 
-/// Parses `dapr.io/env` as release 1.4.2: every comma is a separator, and values contain no `=`.
+/// Parses `dapr.io/env` as release 1.4.2 does: every comma is a separator, and values contain no `=`.
 pub(super) fn parse_1_4_2(text: &str) -> Vec<Value> {
     let pairs = text.split(',').filter_map(|piece| piece.trim().split_once('='));
     pairs.filter(|(_, value)| !value.contains('=')).map(|(name, value)| variable(name, value)).collect()
@@ -73,7 +73,7 @@ fn assignments(text: &str) -> impl Iterator<Item = (&str, &str)> {
     .filter_map(|piece| piece.split_once('='))
 }
 
-/// Whether the text starts with `NAME=`, after ASCII whitespace.
+/// Whether the string starts with `NAME=`, after ASCII white space.
 fn starts_assignment(text: &str) -> bool {
     let text = text.trim_start_matches(['\t', '\n', '\x0c', '\r', ' ']);
     let name = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());

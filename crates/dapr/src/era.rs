@@ -1,6 +1,4 @@
-//! The supported releases of Dapr, and their parsing of booleans.
-//!
-//! `accounts`, `annotations` and `settings` call it.
+//! The supported releases of Dapr, and how they parse booleans.
 
 /// Releases of Dapr with the same sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,7 +1,7 @@
 //! Injection of Dapr's sidecar: decides whether a pod gets `daprd`, and creates the patch.
 //!
 //! `webhook` and `istio-cnictl` call [`review`] for each pod, with the request, the settings and the state of the
-//! cluster ([`Facts`]), which the webhook updates by watches. This module makes no API requests and reads no files.
+//! cluster ([`Facts`]), which the webhook watches. This crate makes no API requests and reads no files.
 
 mod accounts;
 mod annotations;
@@ -77,7 +77,7 @@ pub struct Facts<'a> {
 pub struct InjectionOutcome {
     pub decision: Decision,
     pub patch: Vec<Operation>,
-    /// Warnings for the pod's creator: ignored annotations, and the reason if a requested sidecar is not injected.
+    /// Warnings for the pod's creator: ignored annotations, and why a requested sidecar is not injected.
     pub warnings: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ pub enum Decision {
     Refuse(Refusal),
 }
 
-/// The reason for admitting a pod without changes.
+/// Why a pod is admitted without changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skip {
     /// The object is not a pod, but of this kind.
@@ -108,7 +108,7 @@ pub enum Skip {
     AlreadyInjected(&'static str),
 }
 
-/// The reason for denying a pod.
+/// Why a pod is denied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the AdmissionReview contains no pod")]
@@ -146,7 +146,7 @@ pub enum Refusal {
 }
 
 impl Decision {
-    /// The reason's name in metrics and logs.
+    /// Returns the name of the reason in metrics and logs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Inject { .. } => "injected",
@@ -324,7 +324,7 @@ fn injected_components(
     Ok(components::injectable(id, components, warnings))
 }
 
-/// The directory of the component sockets, if the pod has or gets components.
+/// Returns the directory of the component sockets, if the pod has or gets components.
 fn sockets_folder<'a>(pod: &Pod<'_>, options: &Options<'a>, settings: &'a Settings, injected: bool) -> Option<&'a str> {
     let marked = pod.spec.containers.iter().any(|container| options.pluggable.contains(container.name));
     let folder = if options.pluggable.folder.is_empty() { &settings.sockets_folder } else { options.pluggable.folder };

@@ -16,7 +16,7 @@ use super::redirection;
 use super::settings::Settings;
 use inject::Operation;
 
-/// The input for a patch.
+/// The input from which a patch is built.
 pub(super) struct Injection<'a> {
     pub(super) pod: &'a Pod<'a>,
     pub(super) options: &'a Options<'a>,
@@ -26,11 +26,11 @@ pub(super) struct Injection<'a> {
     pub(super) native: bool,
     /// Component containers to inject.
     pub(super) components: Vec<Container>,
-    /// The directory of component sockets, if there are components.
+    /// The directory of component sockets, if the pod has or gets components.
     pub(super) folder: Option<&'a str>,
 }
 
-/// Returns all operations.
+/// Returns the patch.
 pub(super) fn of(injection: Injection<'_>) -> Vec<Operation> {
     let Injection { pod, options, settings, app_id, .. } = injection;
     let mut operations = Vec::with_capacity(16);
@@ -67,7 +67,7 @@ fn own_volumes(options: &Options<'_>, settings: &Settings) -> Vec<Value> {
     volumes
 }
 
-/// Adds the sidecar after the pod's containers, or as a native one before or after its init containers.
+/// Adds the sidecar after the pod's containers or, if it is native, before or after the pod's init containers.
 fn sidecar(pod: &Pod<'_>, container: Value, native: bool, first: bool) -> Vec<Operation> {
     if !native {
         return vec![append("/spec/containers", container)];
@@ -96,7 +96,8 @@ fn labels(app_id: &AppId, metrics: bool) -> Vec<Operation> {
     operations
 }
 
-/// Adds variables with the sidecar's ports and its socket mounts to the application's containers.
+/// Adds the variables with the sidecar's ports and the application's protocol, and the socket mount, to the
+/// application's containers.
 fn application(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation> {
     let (http, grpc) = (HTTP_PORT.to_string(), options.ports.grpc.to_string());
     let mut variables = vec![("DAPR_HTTP_PORT", http.as_str()), ("DAPR_GRPC_PORT", grpc.as_str())];

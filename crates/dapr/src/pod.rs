@@ -1,6 +1,6 @@
 //! The pod fields that the injector reads, borrowed from the review, with checked types.
 //!
-//! Null counts as absent, as in the API server. Other fields are left to the API server to validate.
+//! Null is treated as an absent field, as in the API server. Other fields are left to the API server to validate.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) struct Metadata<'a> {
     pub(super) name: &'a str,
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) generate_name: &'a str,
-    /// The annotations. An annotation whose value is null counts as set and empty.
+    /// An annotation whose value is null is treated as set and empty.
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) annotations: BTreeMap<&'a str, Option<&'a str>>,
     #[serde(borrow, default, deserialize_with = "or_default")]
@@ -74,7 +74,7 @@ pub(super) struct Mount<'a> {
     pub(super) path: &'a str,
 }
 
-/// A toleration of a pod or of the operator's list.
+/// A toleration of a pod or in the operator's list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Toleration {
@@ -92,14 +92,14 @@ pub struct Toleration {
 
 impl Toleration {
     /// Whether both tolerations have equal fields. Dapr compares the pointers to `tolerationSeconds` instead of the
-    /// values, so a toleration with seconds never matches; tolerations of virtual kubelets have no seconds.
+    /// values, so that a toleration with seconds never matches; tolerations of virtual kubelets have no seconds.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.toleration_seconds.is_none() && self == other
     }
 }
 
 impl<'a> Pod<'a> {
-    /// Parses the object of a review.
+    /// Parses the object of an admission request.
     ///
     /// # Errors
     /// A field has the wrong type, or `spec` is missing.

@@ -13,7 +13,7 @@ use super::pod::Pod;
 use inject::Operation;
 
 /// Returns the operations that add the sidecar's ports to the annotations; none if the pod does not request this, or if
-/// the annotations have all ports.
+/// the annotations contain all ports already.
 pub(super) fn operations(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation> {
     if !options.exclude_ports {
         return Vec::new();
@@ -31,8 +31,8 @@ pub(super) fn operations(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation>
     wanted.into_iter().filter_map(operation).collect()
 }
 
-/// Returns the list `present` with the `ports` that it lacks added, or `None` if it lacks none. Numbers that are not
-/// valid ports are not added, because nothing listens on them.
+/// Returns the list `present` with those `ports` appended that it lacks, or `None` if it lacks none. Numbers that are
+/// not valid ports are not added, because nothing listens on them.
 fn extended(present: &str, ports: &[i32]) -> Option<String> {
     let mut list: Vec<String> =
         present.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect();

@@ -17,7 +17,7 @@ use inject::Operation;
 /// The mount path of the service account token.
 const ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Checks the application's port: this release denies pods whose port is not a number.
+/// Checks the application's port: release 1.4.2 denies pods whose port is not a number.
 pub(super) fn check_app_port(annotations: &Annotations<'_>) -> Result<(), Refusal> {
     match annotations.given("app-port") {
         Some(port) if port.parse::<i32>().is_err() => Err(Refusal::AppPort(port.to_owned())),
@@ -25,7 +25,7 @@ pub(super) fn check_app_port(annotations: &Annotations<'_>) -> Result<(), Refusa
     }
 }
 
-/// Returns all operations.
+/// Returns the patch.
 pub(super) fn operations(pod: &Pod<'_>, sidecar: Value) -> Vec<Operation> {
     if pod.spec.containers.is_empty() {
         return vec![add("/spec/containers", json!([sidecar]))];
@@ -41,7 +41,7 @@ pub(super) fn operations(pod: &Pod<'_>, sidecar: Value) -> Vec<Operation> {
 
 const DEFAULT_GRPC_PORT: i32 = 50001;
 
-/// Returns the sidecar's container. `object`: the pod, whose mount of the service account token the sidecar gets, too.
+/// Returns the sidecar's container. The sidecar also gets the mount of the service account token in `object`, the pod.
 pub(super) fn sidecar(parts: &Parts<'_>, object: &Value, issuer: &Issuer, warnings: &mut Vec<String>) -> Value {
     let (command, args) = command(parts);
     let mut container = Map::new();

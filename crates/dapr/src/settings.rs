@@ -15,7 +15,7 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// The name in the API.
+    /// Returns the policy's name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Always => "Always",
@@ -25,7 +25,7 @@ impl PullPolicy {
     }
 }
 
-/// The sidecars' service for actor placement.
+/// The service that sidecars use for actor placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Actors {
     /// Actors are disabled.
@@ -69,7 +69,7 @@ pub struct Settings {
     pub control_plane: ControlPlane,
     /// The users who may create pods with a sidecar.
     pub allowed: Allowed,
-    /// Tolerations of nodes that ignore an image's entry point.
+    /// The tolerations by which a pod tolerates nodes that ignore an image's entry point.
     pub ignore_entrypoint: Vec<Toleration>,
     pub actors: Actors,
     /// The reminders service, `name:address`.
@@ -79,7 +79,7 @@ pub struct Settings {
     pub host_ip: bool,
     /// Whether the sidecar is a native one, an init container with restart policy `Always`.
     pub native: bool,
-    /// Whether a native sidecar precedes the pod's init containers, which can use it then.
+    /// Whether a native sidecar precedes the pod's init containers, so that they can use it.
     pub native_first: bool,
     /// Whether sidecars get the scheduler's address.
     pub scheduler: bool,
@@ -138,8 +138,8 @@ impl<'a> Environment<'a> {
 }
 
 impl Settings {
-    /// Parses the variables of Dapr's chart. `resolv_conf` is the content of `/etc/resolv.conf`, for the cluster's
-    /// domain if `KUBE_CLUSTER_DOMAIN` is not set.
+    /// Parses the variables of Dapr's chart. `resolv_conf` is the content of `/etc/resolv.conf`, from which the
+    /// cluster's domain is taken if `KUBE_CLUSTER_DOMAIN` is not set.
     ///
     /// # Errors
     /// A required variable is missing, or a value is invalid.
@@ -200,8 +200,8 @@ fn cluster_domain(resolv_conf: &str) -> &str {
     lists.next_back().and_then(Iterator::min).unwrap_or("cluster.local")
 }
 
-/// Returns the image pull policy. If the variable is not set, the policy is `Always`, the default of Dapr's code; if
-/// its value is unknown, `IfNotPresent`, the default of Dapr's chart.
+/// Returns the image pull policy. If the variable is not set, the policy is `Always`, the default in Dapr's code; if
+/// its value is unknown, the policy is `IfNotPresent`, the default in Dapr's chart.
 fn pull_policy(env: &Environment<'_>) -> PullPolicy {
     match env.0.get("SIDECAR_IMAGE_PULL_POLICY").map(String::as_str) {
         None | Some("Always") => PullPolicy::Always,
@@ -242,7 +242,7 @@ fn actors(env: &Environment<'_>, control_plane: &ControlPlane) -> Result<Actors,
     Ok(if name == "placement" { Actors::Placement(address) } else { Actors::Service(format!("{name}:{address}")) })
 }
 
-/// Returns the reminders service. The name `default` stands for the sidecar's own default, which needs no option.
+/// Returns the reminders service. The name `default` selects the sidecar's own default, which needs no option.
 fn reminders(env: &Environment<'_>, control_plane: &ControlPlane) -> Result<Option<String>, SettingsError> {
     match env.get("REMINDERS_SERVICE_NAME") {
         "" | "default" => Ok(None),

@@ -1,4 +1,4 @@
-//! Tests of Dapr's injection, and their settings, pods and reviews.
+//! Tests of Dapr's injection, and the settings, pods and reviews that they share.
 
 mod accounts;
 mod budget;
@@ -65,13 +65,12 @@ fn reviewed_with(
     components: Option<&[Component]>,
 ) -> InjectionOutcome {
     let request = Request { kind: "Pod", namespace: "testns", user: CONTROLLER, object: Some(pod) };
-    // The empty UID of `CONTROLLER` is in the list of allowed UIDs, because release 1.4.2 allows no controller by its
-    // name.
+    // The empty UID of `CONTROLLER` is in the list of allowed UIDs, because release 1.4.2 allows no controller by name.
     let accounts = BTreeSet::from([String::new()]);
     review(&request, settings, &Facts { accounts: &accounts, trust, components })
 }
 
-/// Applies the patch with another implementation of JSON patch.
+/// Applies the patch with an independent implementation of JSON patch.
 fn apply(pod: &Value, outcome: &InjectionOutcome) -> Value {
     let patch: json_patch::Patch =
         serde_json::from_value(serde_json::to_value(&outcome.patch).expect("a patch")).expect("a JSON patch");
@@ -97,7 +96,7 @@ fn daprd(pod: &Value) -> &Value {
     lists.flatten().find(|container| container["name"] == "daprd").expect("daprd")
 }
 
-/// Returns the paths of a patch, in order; all operations are `add`.
+/// Returns the paths of a patch, in order, and checks that all operations are `add`.
 fn paths(outcome: &InjectionOutcome) -> Vec<String> {
     let path = |operation: &Value| {
         assert_eq!(operation["op"], "add");

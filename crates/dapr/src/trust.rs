@@ -1,4 +1,4 @@
-//! The trust material that sidecars get. The webhook updates it by watches.
+//! The trust material that sidecars get. The webhook watches it.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub struct Trust {
     pub mtls: bool,
 }
 
-/// Whether the Configuration `daprsystem` of the control plane's namespace enables mTLS, which is the default.
+/// Whether the Configuration `daprsystem` in the control plane's namespace enables mTLS, which is the default.
 pub fn mtls_enabled(configuration: Option<&Value>) -> bool {
     configuration.and_then(|object| object.pointer("/spec/mtls/enabled")?.as_bool()).unwrap_or(true)
 }

@@ -1,11 +1,11 @@
-//! Go's syntax of durations.
+//! Durations in Go's syntax (`time.ParseDuration`).
 
 use std::time::Duration;
 
-/// Parses numbers with units such as `300ms`, `1.5h`, `1m30s`, or `0`.
+/// Parses a sum of numbers with units, such as `300ms`, `1.5h` or `1m30s`, or `0`.
 ///
 /// # Errors
-/// The text has another form, or is a negative duration; the error says which form is expected.
+/// The string has another form, or the duration is negative or too large; the error states the expected form.
 pub fn parse(text: &str) -> Result<Duration, &'static str> {
     const FORM: &str = "not a duration such as 300ms, 5s or 1m30s";
     if text == "0" {

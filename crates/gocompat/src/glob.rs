@@ -1,7 +1,7 @@
 //! Name patterns with the semantics of Go's `path.Match`.
 //!
 //! `*` and `?` do not match `/`, but classes do; `\` escapes the next character. Patterns are compiled once, so that an
-//! invalid pattern is reported when the settings are parsed and not during a review.
+//! invalid pattern is reported when settings are parsed and not during an admission review.
 
 use std::str::Chars;
 
@@ -18,7 +18,7 @@ pub struct GlobError {
     pub fault: Fault,
 }
 
-/// A syntax error of a pattern.
+/// A syntax error in a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A character class has no closing bracket.

@@ -1,6 +1,6 @@
-//! Go's spelling of JSON: `encoding/json` escapes characters that are special in HTML and in JavaScript.
+//! JSON as Go writes it: `encoding/json` escapes characters that are special in HTML and in JavaScript.
 //!
-//! Values that a Go program compares as text are written with it.
+//! It is used for values that a Go program compares as strings.
 
 use std::io::{self, Write};
 

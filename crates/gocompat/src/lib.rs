@@ -1,6 +1,7 @@
 //! Values as Go, its libraries and Kubernetes read and write them: booleans, durations, JSON, quantities, name patterns.
 //!
-//! Everything that accepts a setting of a Go program parses it with this crate. Pure; it depends on no other crate of the workspace.
+//! Every setting that a Go program also accepts is parsed with this crate. It performs no I/O and depends on no other
+//! crate of the workspace.
 
 pub mod duration;
 pub mod glob;

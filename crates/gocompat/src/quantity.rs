@@ -1,7 +1,7 @@
-//! Kubernetes' resource quantities: parsed, and written in the API server's canonical form.
+//! Parses Kubernetes' resource quantities and writes them in the API server's canonical form.
 //!
-//! A canonical quantity stays as the user wrote it. A value above 128 bits, which no node has, counts as malformed, so
-//! that the time for an annotation depends on its length only.
+//! A quantity that is canonical already stays as the user wrote it. A number above 128 bits, which no node has, is
+//! treated as malformed, so that the time for a quantity depends only on its length.
 
 use std::cmp::Ordering;
 
@@ -24,9 +24,9 @@ const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)
 
 /// The exponent of the smallest power of ten; finer values are rounded up.
 const NANO: i32 = -9;
-/// The largest exponent, positive or negative.
+/// The maximum absolute value of the exponent in a suffix such as `e3`.
 const LARGEST_EXPONENT: i32 = 30;
-/// The largest quantity in units of 10^-9; Kubernetes reads a larger one as this.
+/// The largest quantity, in units of 10^-9. Kubernetes reduces larger ones to it.
 const LARGEST: u128 = i64::MAX.unsigned_abs() as u128 * 1_000_000_000;
 /// The number of digits up to which Kubernetes parses without big integers. It always rewrites longer numbers.
 const FAST_DIGITS: usize = 18;
@@ -60,12 +60,12 @@ pub fn is_quantity(text: &str) -> bool {
     canonical(text).is_some()
 }
 
-/// Returns the text of a quantity in a document, where it is a string or a number.
+/// Returns the string form of a quantity in a document, where it may also be a number.
 pub fn text(quantity: &Value) -> String {
     quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned)
 }
 
-/// Compares two quantities. Returns `None` if one of them is no quantity, is negative, or is too large for a comparison.
+/// Compares two quantities. Returns `None` if [`nanos`] returns `None` for one of them.
 pub fn compare(one: &str, other: &str) -> Option<Ordering> {
     Some(nanos(one)?.cmp(&nanos(other)?))
 }
@@ -75,18 +75,19 @@ pub fn is_negative(text: &str) -> bool {
     canonical(text).is_some_and(|text| text.starts_with('-') && text.contains(|c: char| ('1'..='9').contains(&c)))
 }
 
-/// Returns a quantity in units of 10^-3, to which the API server rounds up the resources of containers and pods
-/// (`SetDefaults_ResourceList`); `None` as for [`nanos`].
+/// Returns a quantity in units of 10^-3, rounded up as the API server rounds the resources of containers and pods
+/// (`SetDefaults_ResourceList`); `None` if [`nanos`] returns `None`.
 pub fn milli(text: &str) -> Option<u128> {
     nanos(text).map(milli_of)
 }
 
-/// Returns a number of units of 10^-9 in units of 10^-3, rounded up.
+/// Converts a number of units of 10^-9 to units of 10^-3, rounded up.
 pub fn milli_of(nanos: u128) -> u128 {
     nanos.div_ceil(1_000_000)
 }
 
-/// Returns a quantity in units of 10^-9, rounded up; `None` if it is no quantity, is negative, or is too large.
+/// Returns a quantity in units of 10^-9, rounded up; `None` if it is not a quantity, is negative, or overflows 128
+/// bits.
 pub fn nanos(text: &str) -> Option<u128> {
     let (number, suffix) = split(text)?;
     let (magnitude, scale) = (number.digits().filter(|_| !number.negative)?, number.scale()?);
@@ -127,18 +128,18 @@ fn unit(suffix: &str) -> Option<Unit> {
 }
 
 impl Number<'_> {
-    /// All digits as one number.
+    /// Returns the digits before and after the point as one number; `None` above 128 bits.
     fn digits(&self) -> Option<u128> {
         let both = format!("0{}{}", self.whole, self.fraction);
         both.parse().ok()
     }
 
-    /// The number of digits after the point.
+    /// Returns the number of digits after the point.
     fn scale(&self) -> Option<i32> {
         i32::try_from(self.fraction.len()).ok()
     }
 
-    /// Whether Kubernetes keeps the text as the user wrote it.
+    /// Whether Kubernetes keeps the quantity as the user wrote it.
     fn is_canonical(&self, unit: Unit) -> bool {
         let length = self.whole.len().max(1) + self.fraction.len();
         match unit {
@@ -149,7 +150,7 @@ impl Number<'_> {
             }
             Unit::Binary(power) => {
                 // With at most 14 decimal digits, including those of the unit, the product of number and unit fits 64
-                // bits. A number with one of its last three bits set is not divisible by 1024, so that no larger unit
+                // bits. A number that is not divisible by 8 is not divisible by 1024 either, so that no larger unit
                 // fits.
                 let spare_digits = 14 - i64::from(power * 3 / 10) - i64::try_from(length).unwrap_or(i64::MAX);
                 spare_digits >= 0 && self.fraction.is_empty() && self.digits().is_some_and(|digits| digits & 7 != 0)

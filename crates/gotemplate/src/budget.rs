@@ -18,7 +18,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A million steps, which take less than a tenth of a second, and 8 MiB.
+    /// A million steps, which take less than a tenth of a second, 8 MiB, and 250 levels.
     fn default() -> Self {
         Self { steps: 1_000_000, bytes: 8 << 20, depth: 250 }
     }
@@ -56,7 +56,7 @@ impl Stop {
 }
 
 /// The part of the [`Limits`] that is left while a template renders. Functions charge a budget before they make large
-/// values of small ones. A clone counts separately, but shares the [`Stop`].
+/// values from small ones. A clone counts separately, but shares the [`Stop`].
 #[derive(Debug, Clone)]
 pub struct Budget {
     limits: Limits,
@@ -77,7 +77,7 @@ impl Budget {
         Self::until(limits, Stop::default())
     }
 
-    /// Creates a budget that also ends when the flag is set.
+    /// Creates a budget whose work also ends when `stop` is set.
     pub fn until(limits: Limits, stop: Stop) -> Self {
         Self { limits, steps: limits.steps, bytes: limits.bytes, stop }
     }
@@ -103,7 +103,7 @@ impl Budget {
         Ok(())
     }
 
-    /// The part of the limits that is left.
+    /// Returns the part of the limits that is left.
     pub fn left(&self) -> Limits {
         Limits { steps: self.steps, bytes: self.bytes, ..self.limits }
     }

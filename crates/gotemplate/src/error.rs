@@ -30,15 +30,15 @@ pub struct Failure {
     pub line: usize,
     /// Column of the expression, from 1, in bytes.
     pub column: usize,
-    /// Text of the expression.
+    /// Source of the expression.
     pub at: String,
-    /// The fault. The text of the failure includes it, so it is not a source.
+    /// The fault. The message of the failure includes it, so it is not the `source` of the error.
     pub reason: Reason,
     /// The end of the output so far, at most 120 bytes.
     pub rendered: String,
 }
 
-/// Fault in the text of a template.
+/// Fault in the source of a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Syntax {
     /// An action, a comment, a string or a parenthesis has no end.
@@ -61,7 +61,7 @@ pub enum Syntax {
     /// An empty pipeline or command.
     #[error("missing value for {0}")]
     Empty(&'static str),
-    /// A stage of a pipeline, from 1, that takes no argument.
+    /// A stage of a pipeline after the first that can take no argument, such as a literal; counted from 1.
     #[error("non executable command in pipeline stage {0}")]
     NotExecutable(usize),
     /// An undeclared variable.
@@ -70,7 +70,7 @@ pub enum Syntax {
     /// `break` or `continue` outside of `range`.
     #[error("{{{{{0}}}}} outside {{{{range}}}}")]
     OutsideRange(&'static str),
-    /// A second definition of a template that is not empty.
+    /// A template is defined twice, both times with content.
     #[error("template {0:?} is defined twice")]
     Redefined(String),
     /// Too many levels of blocks and parentheses.
@@ -81,7 +81,7 @@ pub enum Syntax {
 /// Reason why rendering ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// An unknown field of a struct: the template may be of another version than the data.
+    /// An unknown field of a struct: the template may be for another version of the data.
     #[error("can't evaluate field {field} in type {of}")]
     UnknownField {
         /// The field.
@@ -111,7 +111,7 @@ pub enum Reason {
         /// Number of arguments.
         got: usize,
     },
-    /// An argument has another type than the function takes.
+    /// An argument has a type that the function does not take.
     #[error("wrong type for value; expected {expected}; got {got}")]
     Type {
         /// Type that the function takes.
@@ -119,13 +119,13 @@ pub enum Reason {
         /// Type of the argument.
         got: String,
     },
-    /// The path of another rendering has other branches at this place.
+    /// The [`Path`](crate::Path) of another rendering has no decision for this branch or call.
     #[error("the path of another rendering has no such branch at this place")]
     Path,
     /// `range` over a value without elements.
     #[error("range can't iterate over {0}")]
     Range(String),
-    /// A call of a function that was not given to [`Template::parse`](crate::Template::parse).
+    /// A call to a function that was not given to [`Template::parse`](crate::Template::parse).
     #[error("function {0:?} not defined")]
     Undefined(String),
     /// `template` with a name that is not defined.
@@ -139,7 +139,7 @@ pub enum Reason {
         /// The function's message.
         why: String,
     },
-    /// The message of a function about its arguments. The evaluator turns it into [`Reason::Call`].
+    /// A function's message about its arguments. The evaluator turns it into [`Reason::Call`].
     #[error("{0}")]
     Refused(String),
     /// The budget is spent.

@@ -30,10 +30,11 @@ pub(super) struct Rendered {
     pub(super) taken: Vec<Taken>,
 }
 
-/// A decision: the branch that an `if` or a `with` took, or the boolean that a function returned. The position, and whether it was true.
+/// A decision: the span of an `if` or `with` pipeline and whether its first branch was taken, or the span of a call and the boolean that it
+/// returned.
 pub(super) type Taken = (Span, bool);
 
-/// Renders a tree with `.` and `$` as the data. `path`: the branches to take and the booleans of functions, whatever they are with this data.
+/// Renders a tree with `data` as `.` and `$`. `path`: the decisions to repeat, whatever this data yields.
 pub(super) fn render(
     tree: &Tree,
     data: &Value<'_>,
@@ -54,9 +55,9 @@ struct Run<'t, 'a, 'b> {
     out: String,
     missing: Vec<Span>,
     path: Option<&'t [Taken]>,
-    /// Each branch and each call costs steps, so that the budget bounds this list.
+    /// The budget bounds this list, because each branch and each call costs steps.
     taken: Vec<Taken>,
-    /// The values of the variables by slot. Those of the current template start at `base`.
+    /// The values of the variables. Slot 0 of the current template is at `base`.
     variables: Vec<Value<'a>>,
     base: usize,
     depth: usize,
@@ -64,7 +65,7 @@ struct Run<'t, 'a, 'b> {
     span: Span,
 }
 
-/// The action after which the rendering of a list of nodes ended: its last node (`Next`), `break` or `continue`.
+/// What ended the rendering of a list of nodes: the end of the list (`Next`), `break` or `continue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -129,7 +130,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// Returns whether the branch of a true pipeline is taken, or what a function answers, and records it. `is_true`: that of this data.
+    /// Returns a decision and records it: the one in the path or, without a path, `is_true`, which this data yields.
     fn take(&mut self, span: Span, is_true: bool) -> Result<bool, Reason> {
         let is_taken = match self.path {
             None => is_true,
@@ -142,7 +143,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         Ok(is_taken)
     }
 
-    /// Checks that no branch of the path is left.
+    /// Checks that all decisions of the path were repeated.
     fn arrive(&self) -> Result<(), Reason> {
         self.path.is_none_or(|path| path.len() == self.taken.len()).then_some(()).ok_or(Reason::Path)
     }
@@ -305,9 +306,9 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         self.variables.get(self.base + slot).cloned().unwrap_or_default()
     }
 
-    /// Reads a field of a value, then a field of that field, and so on, by `names`. `given`: the last field has
-    /// arguments. They are an error, because no field is a function, except for a field of a missing value, which is
-    /// missing too.
+    /// Reads a field of a value, then a field of that field, and so on, by `names`. `given`: the last field is given
+    /// arguments. This is an error, because no field is a function; but fields of a missing value, which are missing
+    /// too, ignore arguments.
     fn fields(&mut self, span: Span, value: Value<'a>, names: &[Box<str>], given: bool) -> Result<Value<'a>, Reason> {
         self.span = span;
         self.budget.step(names.len())?;

@@ -1,6 +1,6 @@
 //! The functions of a template, by name.
 //!
-//! The modules `go` and `sprig` add their functions, and callers of the crate add further functions.
+//! The modules `go` and `sprig` add their functions, and callers of the crate add their own.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use super::budget::Budget;
 use super::error::Reason;
 use super::value::{Text, Value};
 
-/// Arguments of a call, read as the types that a function of Go declares.
+/// The arguments of a call, with accessors that check them against the parameter types of a Go function.
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'s, 'a>(pub(super) &'s [Value<'a>]);
 
 impl<'s, 'a> Args<'s, 'a> {
-    /// Number of arguments.
+    /// Returns the number of arguments.
     pub fn len(self) -> usize {
         self.0.len()
     }
@@ -25,17 +25,17 @@ impl<'s, 'a> Args<'s, 'a> {
         self.0.is_empty()
     }
 
-    /// All arguments.
+    /// Returns all arguments.
     pub fn all(self) -> &'s [Value<'a>] {
         self.0
     }
 
-    /// An argument of any type, or [`Value::Missing`] behind the last one.
+    /// Returns an argument of any type, or [`Value::Missing`] after the last argument.
     pub fn any(self, index: usize) -> &'s Value<'a> {
         self.0.get(index).unwrap_or(&Value::Missing)
     }
 
-    /// A text argument.
+    /// Returns a string argument.
     ///
     /// # Errors
     /// [`Reason::Type`]: the argument has another type.
@@ -46,7 +46,7 @@ impl<'s, 'a> Args<'s, 'a> {
         }
     }
 
-    /// The contents of a text argument.
+    /// Returns the contents of a string argument.
     ///
     /// # Errors
     /// See [`Args::text`].
@@ -54,7 +54,7 @@ impl<'s, 'a> Args<'s, 'a> {
         self.text(index).map(Text::as_str)
     }
 
-    /// An integer argument.
+    /// Returns an integer argument.
     ///
     /// # Errors
     /// [`Reason::Type`]: the argument has another type.
@@ -105,7 +105,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Functions by name. A function replaces an earlier one of its name. Clones are cheap.
+/// Functions by name. Adding a function replaces an earlier one of the same name. Clones are cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Functions(Arc<HashMap<String, Arc<Function>>>);
 
@@ -114,7 +114,8 @@ pub const ANY: usize = usize::MAX;
 
 impl Functions {
     /// Adds `render`, which renders its argument as a template with the same data. If the argument is not a valid
-    /// template or its rendering fails, the result is an empty text; a spent budget ends the outer rendering as well.
+    /// template or its rendering fails, the result is an empty string; a spent budget or too deep nesting ends the
+    /// outer rendering as well.
     #[must_use]
     pub fn with_render(mut self) -> Self {
         self.insert("render", 1, 1, FunctionBody::Render);
@@ -143,7 +144,8 @@ impl Functions {
         self
     }
 
-    /// Adds a function as [`Functions::with`] does, but one that charges the budget for its arguments and its result.
+    /// Adds a function as [`Functions::with`] does, but one that itself charges the budget for its arguments and its
+    /// result.
     #[must_use]
     pub(super) fn with_own_charge<F>(mut self, name: &str, least: usize, most: usize, function: F) -> Self
     where
@@ -153,7 +155,7 @@ impl Functions {
         self
     }
 
-    /// Adds the function `of` under a further name.
+    /// Adds `name` as another name of the function `of`.
     #[must_use]
     pub(super) fn alias(mut self, name: &str, of: &str) -> Self {
         if let Some(function) = self.get(of) {

@@ -12,7 +12,7 @@ use super::value::{List, Text, Value};
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
 impl Functions {
-    /// The built-in functions of Go's text/template.
+    /// Returns the built-in functions of Go's text/template.
     pub fn go() -> Self {
         let mut functions = Self::default();
         functions.insert("and", 1, ANY, FunctionBody::And);
@@ -24,7 +24,8 @@ impl Functions {
 fn register(functions: Functions) -> Functions {
     functions
         .with("not", 1, 1, |_, args| Ok(Value::Bool(!args.any(0).is_true())))
-        // These two read none of the elements that they do not return.
+        // `len` and `index` are not charged for the elements of their arguments, because they read none that they do
+        // not return.
         .with_own_charge("len", 1, 1, |_, args| length(args))
         .with_own_charge("index", 1, ANY, |_, args| index(args))
         .with("slice", 1, 4, |_, args| slice(args))
@@ -128,7 +129,7 @@ fn slice<'a>(args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Prints the arguments, with a space between two adjacent arguments if neither is text.
+/// Prints the arguments, with a space between two adjacent arguments if neither is a string.
 pub(super) fn print<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let mut out = String::new();
     let mut sink = Sink::new(&mut out, budget);
@@ -153,7 +154,7 @@ fn println<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::from(out))
 }
 
-/// Escapes the arguments as they are printed; a missing or null one is printed as `<no value>`.
+/// Escapes the arguments as they are printed; a missing or null argument is printed as `<no value>`.
 fn escaped<'a>(budget: &mut Budget, args: Args<'_, 'a>, escape: fn(char, &mut String)) -> Result<'a> {
     let shown = |value: &Value<'a>| match value {
         Value::Missing | Value::Nil => Value::from("<no value>"),

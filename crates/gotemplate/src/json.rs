@@ -5,8 +5,8 @@ use super::error::Reason;
 use super::print::Sink;
 use super::value::{Map, Struct, Value};
 
-/// A value as compact JSON, byte for byte as Go's `json.Marshal` writes it: keys of maps sorted, fields of structs in
-/// their order, `<`, `>` and `&` escaped.
+/// Returns a value as compact JSON, byte for byte as Go's `json.Marshal` writes it: keys of maps sorted, fields of
+/// structs in their order, `<`, `>` and `&` escaped.
 ///
 /// # Errors
 /// The budget is spent, the value nests more than 200 levels deep, or a number is not finite.
@@ -28,8 +28,8 @@ pub(super) fn write_raw(value: &Value<'_>, budget: &mut Budget) -> Result<String
             Some("\\u003c") => ("<", 6),
             Some("\\u003e") => (">", 6),
             Some("\\u0026") => ("&", 6),
-            // The first two characters of any other escape are copied together: the second backslash of `\\` starts no
-            // escape.
+            // The first two characters of any other escape are copied together: the second backslash of `\\` does not
+            // start an escape.
             _ => (escape.get(..2).unwrap_or(escape), 2),
         };
         out.push_str(shown);
@@ -91,8 +91,8 @@ fn members<'m, 'a>(sink: &mut Sink<'_>, members: impl Iterator<Item = (&'m str, 
     sink.push("}")
 }
 
-/// A number as Go's encoding/json writes it: with the fewest digits that are parsed as the same number, and with an
-/// exponent if its magnitude is below 1e-6 or at least 1e21.
+/// Returns a number as Go's encoding/json writes it: with the fewest digits that are parsed as the same number, and
+/// with an exponent if its magnitude is below 1e-6 or at least 1e21.
 ///
 /// # Errors
 /// The number is not finite.

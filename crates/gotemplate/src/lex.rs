@@ -54,7 +54,7 @@ pub(super) type At<'t> = (Token<'t>, usize);
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 const MARKER: usize = 2;
 
-/// Returns all tokens, the last of which is [`Token::End`], or the fault and its position.
+/// Returns all tokens, the last of which is [`Token::End`], or the first fault and its position.
 pub(super) fn tokens<'t>(text: &'t str, delims: Delims) -> Result<Vec<At<'t>>, (Syntax, usize)> {
     let mut lexer = Lexer { text, delims, at: 0, tokens: Vec::new() };
     lexer.run()?;
@@ -98,7 +98,8 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// If an action ends here, returns the position behind its closing delimiter, and whether that trims white space.
+    /// If an action ends here, returns the position after its closing delimiter, and whether the delimiter trims white
+    /// space.
     fn right(&self) -> Option<(usize, bool)> {
         let rest = self.rest();
         if marks_right(rest) && rest[MARKER..].starts_with(self.delims.right) {
@@ -181,7 +182,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// White space. The space before a trim marker belongs to the end of the action.
+    /// Reads white space. A space before a trim marker is left to the end of the action.
     fn space(&mut self) -> Token<'t> {
         let rest = self.rest();
         let mut length = rest.len() - rest.trim_start_matches(SPACE).len();
@@ -194,7 +195,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// Reads a name: the first `skipped` bytes (the `.` of a field or the `$` of a variable), and the word characters
-    /// behind them.
+    /// after them.
     fn name(&mut self, skipped: usize) -> Result<&'t str, (Syntax, usize)> {
         let rest = self.rest();
         let length = rest[skipped..].find(|next| !is_word(next)).map_or(rest.len(), |length| length + skipped);
@@ -233,7 +234,7 @@ impl<'t> Lexer<'t> {
         Ok(Token::Raw(&inner[..length]))
     }
 
-    /// The characters of a number; `literal` interprets them.
+    /// Reads the characters of a number; `literal` interprets them.
     fn number(&mut self) -> Result<Token<'t>, (Syntax, usize)> {
         let rest = self.rest();
         let unsigned = rest.trim_start_matches(['+', '-']);

@@ -24,13 +24,14 @@
 //!   ([`Shape`]), or fields that the caller computes ([`Record`]). Values borrow the JSON; only functions make new
 //!   values.
 //! - **Functions** are [`Functions`]. [`Functions::with`] adds functions of the caller and replaces others.
-//! - **Limits** on steps, bytes, nesting and time are those of a [`Budget`]. Rendering reads no clock, file,
-//!   environment variable or network.
-//! - **Errors** name the template, line, column and expression, with the end of the text that was rendered before.
+//! - **Limits** on steps, bytes, nesting and time are set by a [`Budget`]. Rendering reads no clock, file, environment
+//!   variable or network.
+//! - **Errors** name the template and the line; errors of rendering also name the column and the expression, with the
+//!   end of the output so far.
 //!
 //! # Differences from Go
 //!
-//! - A call of an undefined function ends the rendering that reaches it; Go refuses the template. The names of such
+//! - A call to an undefined function ends the rendering that reaches it; Go refuses the template. The names of such
 //!   functions are in [`Template::undefined`].
 //! - Values have no methods, except the getters of a [`Shape`] that requests them and `String` of a constant.
 //! - `set` and `unset` refuse maps of the data, which other renderings share; a `deepCopy` of such a map can be
@@ -97,25 +98,26 @@ pub struct Template {
     tree: node::Tree,
 }
 
-/// The output of a template, and what happened while it was rendered.
+/// The output of a template, with a record of its rendering.
 #[derive(Debug)]
 pub struct Rendered {
     /// The output.
     pub text: String,
     /// The expressions that printed `<no value>`, at most eight.
     pub missing: Vec<String>,
-    /// The decisions, for another rendering.
+    /// The decisions of this rendering, which [`Template::render_recorded`] can repeat with other data.
     pub path: Path,
 }
 
-/// The branches that the `if` and `with` of a template took and the booleans that functions returned, in their order.
+/// The branches that the `if` and `with` actions of a template took and the booleans that its functions except `and`
+/// and `or` returned, in the order of the rendering.
 #[derive(Debug)]
 pub struct Path(Vec<exec::Taken>);
 
 impl Template {
-    /// Parses a template; `name` is the name that errors have for it.
+    /// Parses a template. Errors call it `name`.
     ///
-    /// A call of an unknown function is not an error here: it ends the rendering that reaches it.
+    /// A call to an unknown function is not an error here: it ends the rendering that reaches it.
     ///
     /// # Errors
     /// [`Error::Syntax`]: the text is not a template, or uses an undeclared variable.
@@ -126,22 +128,23 @@ impl Template {
         Ok(Self { name: name.to_owned(), source: text.to_owned(), tree })
     }
 
-    /// The name of the template.
+    /// Returns the name of the template.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The text of the template.
+    /// Returns the source of the template.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Names of the functions that the template calls and that were not given, in alphabetical order.
+    /// Returns the names of the functions that the template calls and [`Template::parse`] was not given, in
+    /// alphabetical order.
     pub fn undefined(&self) -> &[String] {
         &self.tree.undefined
     }
 
-    /// Renders the template with `.` and `$` as the data.
+    /// Renders the template with `data` as `.` and `$`.
     ///
     /// # Errors
     /// [`Error::Render`]: the data does not fit the template, a function fails, or the budget is spent.
@@ -149,14 +152,14 @@ impl Template {
         self.render_recorded(data, None, budget).map(|rendered| rendered.text)
     }
 
-    /// Renders the template as [`Template::render`] does, and returns what happened meanwhile.
+    /// Renders the template as [`Template::render`] does, and records the rendering.
     ///
-    /// `path`: each `if` and `with` takes the branch that it took in another rendering, and each function that returned a boolean returns
-    /// the same, whatever they are with this data. A `range` has the elements of this data, and a template that a function renders takes
-    /// its own branches.
+    /// With a `path`, each `if` and `with` takes the branch that it took in the recorded rendering, and each function that returned a
+    /// boolean there returns the same boolean, whatever `data` yields. A `range` still iterates over `data`, and a template that the
+    /// function `render` renders takes its own branches.
     ///
     /// # Errors
-    /// As [`Template::render`], and [`Reason::Path`]: the path does not fit, such as when a `range` has another number of elements.
+    /// See [`Template::render`]. [`Reason::Path`]: the path does not fit, for example because a `range` has a different number of elements.
     pub fn render_recorded(
         &self,
         data: &Value<'_>,
@@ -170,7 +173,7 @@ impl Template {
         Ok(Rendered { text: rendered.text, missing, path: Path(rendered.taken) })
     }
 
-    /// The text of an expression.
+    /// Returns the source of an expression.
     fn text(&self, (start, end): node::Span) -> &str {
         let at = |offset: u32| usize::try_from(offset).unwrap_or(usize::MAX).min(self.source.len());
         self.source.get(at(start)..at(end)).unwrap_or_default().trim()
@@ -195,7 +198,7 @@ fn line(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// At most [`QUOTED`] bytes of the end of the output, in whole characters.
+/// Returns at most the last [`QUOTED`] bytes of the output, in whole characters.
 fn tail(rendered: &str) -> &str {
     let start = rendered.len().saturating_sub(QUOTED);
     (start..=rendered.len()).find_map(|start| rendered.get(start..)).unwrap_or_default()

@@ -9,8 +9,7 @@ pub(super) enum Number {
     Int(i64),
     /// A number with a point or an exponent.
     Float(f64),
-    /// A number that this crate has no type for, and that Go's parser accepts: a complex one, or an integer from 2^63 to
-    /// 2^64 - 1.
+    /// A number that Go's parser accepts and for which this crate has no type: a complex number, or an integer from 2^63 to 2^64 - 1.
     Unsupported,
 }
 
@@ -70,7 +69,7 @@ fn hexadecimal(text: &str, negative: bool) -> Option<Number> {
     is_valid.then_some(Number::Float(if negative { -number } else { number }))
 }
 
-/// Returns the text if it starts with a digit: Rust's parser also accepts a sign, Go's does not.
+/// Returns the text if it starts with a digit: Rust's parser would also accept a sign here, Go's does not.
 fn digits_only(text: &str) -> Option<&str> {
     text.starts_with(|first: char| first.is_ascii_hexdigit()).then_some(text)
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-/// The largest number of members among which comparing keys is faster than hashing one.
+/// The largest number of members for which comparing the keys one by one is faster than hashing the key.
 const FEW: usize = 16;
 
-/// The member of a JSON object under a key; `serde_json::Map::get`, faster for small objects.
+/// Returns the member of a JSON object under a key; faster than `serde_json::Map::get` for small objects.
 #[inline]
 pub fn member<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     if map.len() > FEW {
@@ -14,7 +14,7 @@ pub fn member<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     map.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
 }
 
-/// The member under a key; `None` if the value is not an object.
+/// Returns the member under a key; `None` if the value is not an object.
 #[inline]
 pub fn member_of<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     member(value.as_object()?, key)

@@ -1,33 +1,33 @@
-//! What the expressions of a template name: found in its tree, without rendering it.
+//! The names in the expressions of a template, found in its tree without rendering it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::node::{Branch, Command, Node, Operand, Pipe, Tree};
 use super::{Template, node};
 
-/// The names in all expressions of a template, also in branches that are never rendered; named templates count if they are called.
+/// The names in all expressions of a template, also in branches that are never rendered, but not in named templates that it does not call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The constant texts.
+    /// The string constants.
     pub texts: BTreeSet<String>,
     /// The fields, whatever value they are fields of.
     pub fields: BTreeSet<String>,
     /// The functions.
     pub functions: BTreeSet<String>,
-    /// The fields whose whole values are printed, ranged over, or passed to a function other than a lookup.
+    /// The fields whose whole values are printed, or passed to `with`, `range` or a function other than a lookup.
     pub whole: BTreeSet<String>,
 }
 
 impl Template {
-    /// Returns the names in the template. `lookups`: functions that read only what their other arguments name of a
-    /// value, such as `index`.
+    /// Returns the names in the template. `lookups`: functions that read only the part of a value that their other
+    /// arguments name, such as `index`.
     pub fn names(&self, lookups: &[&str]) -> Names {
         let mut finder = Finder { template: self, lookups, variables: BTreeMap::new(), names: Names::default() };
         finder.tree(&self.tree);
         finder.names
     }
 
-    /// Whether text outside of actions contains `part`; named templates count if they are called.
+    /// Whether text outside of actions contains `part`; named templates that the template does not call are ignored.
     pub fn has_text(&self, part: &str) -> bool {
         self.tree.called().into_iter().any(|nodes| has_text(nodes, part))
     }
@@ -43,12 +43,12 @@ fn has_text(nodes: &[Node], part: &str) -> bool {
     })
 }
 
-/// What happens to the value of an operand.
+/// How much of an operand's value the template reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// The template reads all of it.
     Whole,
-    /// The template reads what other arguments name, or whether it is empty.
+    /// The template reads only what other arguments name, or whether the value is empty.
     Part,
 }
 
@@ -73,7 +73,7 @@ impl Finder<'_> {
         for node in nodes {
             match node {
                 Node::Action(pipe) if pipe.slots.is_empty() => self.pipe(pipe, Use::Whole),
-                // The use of the variable tells what is read.
+                // What is read depends on how the variable is used.
                 Node::Action(pipe) => self.pipe(pipe, Use::Part),
                 Node::Template(_, _, Some(pipe)) => self.pipe(pipe, Use::Part),
                 Node::If(branch) => self.branch(branch, Use::Part),
@@ -96,7 +96,7 @@ impl Finder<'_> {
             self.command(command, used);
         }
         if pipe.declares {
-            // The slot may have been that of a variable whose scope has ended.
+            // The slot may have belonged to a variable whose scope has ended.
             pipe.slots.iter().for_each(|slot| drop(self.variables.remove(slot)));
         }
         if let [command] = &*pipe.commands
@@ -115,7 +115,7 @@ impl Finder<'_> {
         command.arguments.iter().for_each(|argument| self.operand(argument, of_arguments));
     }
 
-    /// What the function that a command calls does to its arguments.
+    /// Returns how much of its arguments a command reads.
     fn of_arguments(&self, command: &Command) -> Use {
         match &command.head {
             Operand::Call(span, _) if self.lookups.contains(&self.function(*span)) => Use::Part,

@@ -24,7 +24,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Returns the nodes outside of named templates, and those of each named template that they call, also through another one.
+    /// Returns the nodes outside of named templates, and the nodes of each named template that they call directly or indirectly.
     pub(super) fn called(&self) -> Vec<&[Node]> {
         let mut called = vec![&*self.root];
         let mut names = HashSet::new();
@@ -83,7 +83,7 @@ pub(super) struct Branch {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// A pipeline: commands, each of which takes the value of the one before it as its last argument.
+/// A pipeline: commands, each of which takes the value of the command before it as its last argument.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) span: Span,
@@ -110,7 +110,7 @@ pub(super) enum Operand {
     Bool(bool),
     Int(i64),
     Float(f64),
-    /// A number without a type in this crate: an error where it is evaluated, so that the rest of the template is usable.
+    /// A number for which this crate has no type: an error when it is evaluated, so that the rest of the template is usable.
     Unsupported(Span, Box<str>),
     Text(Arc<str>),
     /// `.A.B`

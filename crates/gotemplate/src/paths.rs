@@ -1,4 +1,4 @@
-//! Which members of a field of the data a template reads: found in its tree, without rendering it.
+//! The members of a data field that a template reads, found in its tree without rendering it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use super::node::{Branch, Command, Node, Operand, Pipe, Tree};
 /// The path of a member below the field.
 type Path = Vec<String>;
 
-/// The members of a field of the data that the expressions of a template may read, also in branches that are never
-/// rendered; named templates count if they are called.
+/// The members of a data field that the expressions of a template may read, also in branches that are never rendered,
+/// but not in named templates that it does not call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Paths {
     /// Members that are read with all members below them.
     whole: BTreeSet<Path>,
-    /// Members of which only the presence is read.
+    /// Members that are only tested for being empty.
     tested: BTreeSet<Path>,
 }
 
 impl Paths {
-    /// Whether the template may read this member, a member around it, or one below it.
+    /// Whether the template may read this member or a member below it.
     pub fn has(&self, path: &[&str]) -> bool {
         // One of the two paths is the start of the other.
         let is_common = |found: &Path| found.iter().zip(path).all(|(a, b)| a == b);
@@ -34,8 +34,8 @@ impl Paths {
 }
 
 impl Template {
-    /// Returns the members of a field of the data that the template may read. A field of this name counts as the
-    /// data's, whatever value it is a field of.
+    /// Returns the members of a data field that the template may read. Any field of this name is taken for the data
+    /// field, whatever value it is read from.
     pub fn paths(&self, field: &str) -> Paths {
         let mut finder = Finder { template: self, field, variables: BTreeMap::new(), found: Paths::default() };
         finder.tree(&self.tree);
@@ -43,12 +43,12 @@ impl Template {
     }
 }
 
-/// What happens to a value.
+/// How much of a value the template reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// The template may read all of it.
     Whole,
-    /// The template reads whether it is empty.
+    /// The template reads only whether it is empty.
     Tested,
 }
 
@@ -74,7 +74,7 @@ impl Finder<'_> {
             match node {
                 Node::Action(pipe) | Node::Template(_, _, Some(pipe)) => self.pipe(pipe, Use::Whole),
                 Node::If(branch) => self.branch(branch, Use::Tested),
-                // The dot is the value.
+                // The body may read any part of the value by its dot.
                 Node::With(branch) | Node::Range(branch) => {
                     self.commands(&branch.pipe, Use::Whole);
                     self.branch(branch, Use::Whole);
@@ -94,7 +94,7 @@ impl Finder<'_> {
         if pipe.slots.is_empty() {
             return self.commands(pipe, used);
         }
-        // Where the template uses the variable decides which members it reads.
+        // Which members are read depends on where the template uses the variable.
         let paths = single(pipe).and_then(|operand| self.paths(operand));
         match &paths {
             Some(paths) => self.found.tested.extend(paths.iter().cloned()),
@@ -103,7 +103,7 @@ impl Finder<'_> {
         for slot in &pipe.slots {
             let known = self.variables.entry(*slot).or_default();
             if pipe.declares {
-                // The slot may have been that of a variable whose scope has ended.
+                // The slot may have belonged to a variable whose scope has ended.
                 known.clear();
             }
             known.extend(paths.iter().flatten().cloned());
@@ -119,7 +119,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What a command whose value has this use does to its arguments.
+    /// Returns how much of its arguments a command reads if `used` of its value is read.
     fn of_arguments(&self, command: &Command, used: Use) -> Use {
         let Operand::Call(span, _) = &command.head else { return Use::Whole };
         match self.template.text(*span) {
@@ -161,7 +161,7 @@ impl Finder<'_> {
     }
 }
 
-/// Returns the operand of a pipeline that has one and calls nothing with it.
+/// Returns the operand of a pipeline that consists of one operand without arguments.
 fn single(pipe: &Pipe) -> Option<&Operand> {
     match &*pipe.commands {
         [Command { head, arguments, .. }] if arguments.is_empty() => Some(head),

@@ -1,6 +1,7 @@
-//! Values as text: Go's `%v`.
+//! Values as strings: Go's `%v`.
 //!
-//! `exec` prints the values of pipelines with it; `printf` and functions that turn values into text call it too.
+//! `exec` prints the values of pipelines with this module; `printf` and functions that turn values into strings call it
+//! too.
 
 use super::budget::Budget;
 use super::error::Reason;
@@ -36,14 +37,14 @@ impl<'b> Sink<'b> {
         Ok(())
     }
 
-    /// Writes a character of one byte this number of times.
+    /// Writes an ASCII character this number of times.
     pub(super) fn fill(&mut self, with: char, times: usize) -> Result<(), Reason> {
         self.budget.bytes(times)?;
         self.out.extend(std::iter::repeat_n(with, times));
         Ok(())
     }
 
-    /// Number of characters of the current line.
+    /// Returns the number of characters in the current line.
     pub(super) fn column(&self) -> usize {
         self.out.chars().rev().take_while(|last| !is_break(*last)).count()
     }
@@ -53,7 +54,7 @@ impl<'b> Sink<'b> {
         self.out.ends_with(is_break)
     }
 
-    /// Writes one level deeper; each level costs a step.
+    /// Calls `write` one level of nesting deeper, which costs a step.
     pub(super) fn nested(&mut self, write: impl FnOnce(&mut Self) -> Result<(), Reason>) -> Result<(), Reason> {
         if self.depth == MAX_NESTING {
             return Err(Reason::TooDeep(MAX_NESTING));
@@ -74,7 +75,7 @@ pub(super) fn value(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason
     }
 }
 
-/// A value as Go's `fmt.Sprint` writes it.
+/// Returns a value as Go's `fmt.Sprint` writes it.
 ///
 /// # Errors
 /// The budget is spent, or the value nests more than 200 levels deep.
@@ -139,8 +140,8 @@ fn fields(sink: &mut Sink<'_>, shaped: &Struct<'_>) -> Result<(), Reason> {
     sink.push("}")
 }
 
-/// A number as templates print it: with the fewest digits that are parsed as the same number, and with an exponent if
-/// its magnitude is below 1e-4 or at least 1e6.
+/// Returns a number as templates print it: with the fewest digits that are parsed as the same number, and with an
+/// exponent if its magnitude is below 1e-4 or at least 1e6.
 pub fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

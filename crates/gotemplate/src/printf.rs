@@ -1,4 +1,4 @@
-//! Go's `printf`: verbs, flags, widths, precisions, and the text of errors such as `%!d(string=a)`.
+//! Go's `printf`: verbs, flags, widths, precisions, and the errors in the output, such as `%!d(string=a)`.
 
 mod number;
 mod quote;
@@ -98,7 +98,8 @@ impl Printer<'_, '_> {
             }
             (_, Some(value)) => {
                 self.next += 1;
-                // `%+v` prints the names of fields in Go, and no sign before positive numbers: `v` ignores this flag.
+                // In Go, `%+v` prints the names of fields instead of a sign before positive numbers; `v` ignores the
+                // flag here.
                 let plus = spec.plus && verb != 'v';
                 Spec { plus, ..spec }.print(sink, verb, value)
             }
@@ -121,8 +122,8 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// Reads `[n]`, which selects the next argument, and returns whether it holds a number. Clears `good` where there
-    /// is no such argument.
+    /// Reads `[n]`, which selects the next argument, and returns whether it holds a number. Clears `good` if there is
+    /// no such argument.
     fn position(&mut self, good: &mut bool) -> bool {
         let Some(inner) = self.rest.strip_prefix('[') else { return false };
         self.reordered = true;
@@ -166,7 +167,7 @@ impl Printer<'_, '_> {
     }
 }
 
-/// Writes a value behind its type (`string=a`), or nil without a type.
+/// Writes a value after its type (`string=a`), or nil without a type.
 fn typed(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
     if !matches!(value, Value::Missing | Value::Nil) {
         sink.push(&value.type_name())?;

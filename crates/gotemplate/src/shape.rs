@@ -1,6 +1,6 @@
 //! Shapes: the field names and types of Go structs, for JSON that the structs encode to.
 //!
-//! Callers describe their structs as constants; `value` reads JSON by them.
+//! Callers describe their structs as constants, by which the module `value` reads JSON.
 
 /// A Go struct: its name and its fields.
 ///
@@ -50,7 +50,7 @@ pub enum Kind {
     Any,
     /// Untyped JSON as Go decodes YAML: integers stay integers. An absent field is a missing value.
     Yaml,
-    /// Text.
+    /// A string.
     Text,
     /// An integer.
     Int,
@@ -58,7 +58,7 @@ pub enum Kind {
     MaybeInt,
     /// A boolean.
     Bool,
-    /// A constant of an enumeration, of which this lists the names and numbers. An absent field is the first constant.
+    /// A constant of an enumeration with these names and numbers. An absent field is the first constant.
     Enum(&'static [(&'static str, i64)]),
     /// A struct. An absent field is a struct of zero values.
     Struct(&'static Shape),
@@ -66,12 +66,12 @@ pub enum Kind {
     Pointer(&'static Shape),
     /// A list.
     List(&'static Kind),
-    /// A map with text keys.
+    /// A map with string keys.
     Map(&'static Kind),
 }
 
 impl Kind {
-    /// A map from text to text.
+    /// A map from strings to strings.
     pub const TEXTS: Self = Self::Map(&Self::Text);
 
     pub(super) fn go_name(self) -> String {

@@ -107,7 +107,7 @@ fn a_fault_of_syntax_is_found_when_the_template_is_parsed() {
 }
 
 #[test]
-fn a_function_that_nobody_provides_fails_where_it_is_called() {
+fn an_undefined_function_fails_when_it_is_called() {
     let text = "a{{ if .new }}{{ newer .new | quote }}{{ end }}b{{ define `never` }}{{ newest }}{{ end }}";
     assert_eq!(render(text, &json!({})), "ab");
     let failed = failure(text, &Value::json(&json!({"new": 1})), Limits::default());
@@ -117,7 +117,7 @@ fn a_function_that_nobody_provides_fails_where_it_is_called() {
 }
 
 #[test]
-fn maps_of_a_template_are_shared_by_all_who_hold_them_and_those_of_the_data_stay() {
+fn clones_of_a_made_map_share_changes_and_maps_of_the_data_do_not_change() {
     let data = json!({"map": {"a": 1}});
     let shared =
         "{{ $m := dict `a` 1 }}{{ $n := dict `m` $m }}{{ $_ := set $m `b` 2 }}{{ $_ := unset $m `a` }}{{ $n }}";
@@ -219,7 +219,7 @@ fn messages_have_getters_that_work_on_nil() {
 }
 
 #[test]
-fn a_text_is_rendered_with_the_same_data_and_within_the_same_limits() {
+fn render_uses_the_same_data_and_the_same_limits() {
     let functions = functions().with_render();
     let render = |text: &str, data: &Json| {
         Template::parse("t", text, Delims::BRACES, &functions)
@@ -280,7 +280,7 @@ fn a_number_without_a_type_ends_only_the_rendering_that_reaches_it() {
 }
 
 #[test]
-fn results_of_expressions_are_paid_for_before_they_are_made() {
+fn results_of_regular_expressions_are_charged_before_they_are_made() {
     let much = Json::from("x".repeat(2 << 20));
     for text in [
         "{{ regexReplaceAll `x` . . }}",
@@ -336,14 +336,14 @@ fn a_loop_of_appends_costs_twice_as_much_for_twice_as_many() {
     };
     let ((steps, bytes), (twice_steps, twice_bytes)) = (cost(1000), cost(2000));
     assert!(twice_steps < steps * 2 + 10 && twice_bytes < bytes * 2 + 1000, "{twice_steps} {twice_bytes}");
-    // A copy is charged: a list cannot be made of copies without limit.
+    // Copies are charged, so the budget ends a loop that copies its list.
     let copies = "{{ $l := list }}{{ range 100000 }}{{ $l = append $l (list) }}{{ end }}";
     assert!(matches!(failure(copies, &Value::Missing, Limits::default()).reason, Reason::Exceeded(_)));
 }
 
 #[test]
 fn yaml_is_indented_behind_each_line_break_of_unicode() {
-    // As sigs.k8s.io/yaml writes it, but U+0085, which that loses.
+    // As sigs.k8s.io/yaml writes them, except U+0085, which sigs.k8s.io/yaml loses.
     for (text, written) in [
         ("a\u{2029}b\n", "|\n  a\u{2029}  b\n"),
         ("a\n\u{2028}b", "|-\n  a\n\u{2028}  b\n"),

@@ -1,4 +1,4 @@
-//! Values of templates, borrowed from JSON and text, with Go's rules for missing values, nil, truth and types.
+//! Values of templates, borrowed from the data or owned, with Go's rules for missing values, nil, truth and types.
 //!
 //! A template can change no value except maps that its functions made.
 
@@ -42,17 +42,17 @@ pub enum Value<'a> {
     Uint(u64),
     /// A number of JSON or YAML without a type.
     Float(f64),
-    /// Text.
+    /// A string.
     Text(Text<'a>),
     /// A list.
     List(List<'a>),
-    /// A map with text keys.
+    /// A map with string keys.
     Map(Map<'a>),
     /// JSON with a [`Shape`]. An unknown field is an error; an absent field has the zero value of its [`Kind`].
     Struct(Struct<'a>),
     /// Fields that the caller computed. An unknown field is an error.
     Record(Rc<Record<'a>>),
-    /// A constant that prints its name and compares as its number.
+    /// A constant of an enumeration, printed by its name and compared by its number.
     Enum {
         /// Number of the constant.
         number: i64,
@@ -71,19 +71,20 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// A record as a value.
+    /// Creates a record with this type name and these fields, as a value.
     pub fn value(name: &'static str, fields: Vec<(&'static str, Value<'a>)>) -> Value<'a> {
         Value::Record(Rc::new(Self { name, fields }))
     }
 
-    /// A field by its name.
+    /// Returns the field with this name.
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 }
 
 impl Kind {
-    /// JSON as a value of this kind. JSON of another kind yields the zero value; callers check types where they matter.
+    /// Returns JSON as a value of this kind. JSON of another kind yields the zero value of this kind; callers check
+    /// types where they matter.
     pub fn view<'a>(self, json: Option<&'a Json>) -> Value<'a> {
         match self {
             Self::Any | Self::Yaml => json.map_or(Value::Missing, |json| self.untyped(json)),
@@ -117,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// The value that `index` finds under an absent key.
+    /// Returns the value that `index` finds under an absent key in a map with elements of this kind.
     pub(super) fn zero<'a>(self) -> Value<'a> {
         match self {
             Self::Any | Self::Yaml => Value::Nil,
@@ -144,27 +145,27 @@ fn constant<'a>(names: &'static [(&'static str, i64)], json: Option<&Json>) -> V
 }
 
 impl<'a> Value<'a> {
-    /// Untyped JSON, as Go decodes it into `any`: all numbers are floats.
+    /// Returns untyped JSON as Go decodes it into `any`: all numbers are floats.
     pub fn json(json: &'a Json) -> Self {
         Kind::Any.view(Some(json))
     }
 
-    /// Untyped JSON as Go decodes YAML into `any`: integers stay integers.
+    /// Returns untyped JSON as Go decodes YAML into `any`: integers stay integers.
     pub fn yaml(json: &'a Json) -> Self {
         Kind::Yaml.view(Some(json))
     }
 
-    /// JSON with a shape.
+    /// Returns JSON with the field names, types and zero values of a shape.
     pub fn shaped(json: &'a Json, shape: &'static Shape) -> Self {
         Kind::Struct(shape).view(Some(json))
     }
 
-    /// A map from text to text; without JSON, an empty one.
+    /// Returns a map from strings to strings, which is empty without JSON.
     pub fn texts(json: Option<&'a Json>) -> Self {
         Kind::TEXTS.view(json)
     }
 
-    /// A copy of untyped JSON, whose maps a template can change.
+    /// Copies untyped JSON into a value whose maps a template can change.
     ///
     /// # Errors
     /// The budget is spent, or the JSON nests too deep.
@@ -189,12 +190,12 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Text that the value owns.
+    /// Returns a string that the value owns.
     pub fn made(text: impl Into<Arc<str>>) -> Self {
         Self::Text(Text::Shared(text.into()))
     }
 
-    /// A list of these elements.
+    /// Creates a list of these elements.
     ///
     /// # Errors
     /// [`Reason::TooDeep`]: the elements nest more than 99 levels deep.
@@ -202,7 +203,7 @@ impl<'a> Value<'a> {
         List::made(items).map(Self::List)
     }
 
-    /// The contents of a text.
+    /// Returns the contents of a string; `None` for a value of another type.
     #[inline]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -211,7 +212,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The name of the type in Go, for errors, `%T` and `typeOf`.
+    /// Returns the name of the type in Go, for errors, `%T` and `typeOf`.
     pub fn type_name(&self) -> String {
         match self {
             Self::Missing | Self::Nil => "<nil>".to_owned(),
@@ -230,8 +231,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether the value is true as a condition of Go's templates: not false, zero or nil, nor an empty text, list or
-    /// map.
+    /// Whether the value is true as a condition in Go's templates: it is not false, zero, nil or an empty string, list
+    /// or map.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Missing | Self::Nil => false,
@@ -256,7 +257,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value that a pipeline passes on: a null becomes a missing value.
+    /// Returns the value as a pipeline passes it on: a null becomes a missing value.
     pub(super) fn out_of_pipeline(self) -> Self {
         match self {
             Self::Nil => Self::Missing,
@@ -269,10 +270,11 @@ impl<'a> Value<'a> {
         Reason::Type { expected, got: self.type_name() }
     }
 
-    /// The value of a field, or of an entry of a map.
+    /// Returns the value of a field, or of an entry of a map.
     ///
     /// # Errors
-    /// [`Reason::NilPointer`]: the value is null. [`Reason::UnknownField`]: its type has no such field.
+    /// [`Reason::NilPointer`]: the value is null or a nil pointer. [`Reason::UnknownField`]: its type has no such
+    /// field.
     pub fn field(&self, name: &str) -> Result<Value<'a>, Reason> {
         let unknown = || Reason::UnknownField { field: name.to_owned(), of: self.type_name() };
         match self {
@@ -311,8 +313,8 @@ impl From<i64> for Value<'_> {
     }
 }
 
-/// Levels of nesting of a list or map with these elements. More than [`MAX_NESTING`] levels are an error, because
-/// functions recurse over values.
+/// Returns the levels of nesting of a list or map with these elements. More than [`MAX_NESTING`] levels are an error,
+/// because functions recurse over values.
 pub(super) fn nesting<'v, 'a: 'v>(items: impl Iterator<Item = &'v Value<'a>>) -> Result<usize, Reason> {
     let below = items
         .map(|item| match item {

@@ -1,7 +1,7 @@
 //! Values as YAML, byte for byte as sigs.k8s.io/yaml writes it.
 //!
 //! sigs.k8s.io/yaml has the format of Go's go-yaml v2: keys in natural order, indentation of two spaces, lists not
-//! indented under their key, and text plain wherever YAML 1.1 reads it back as text.
+//! indented under their key, and strings plain wherever YAML 1.1 reads them back as strings.
 
 mod scalar;
 mod sort;
@@ -12,8 +12,8 @@ use super::json;
 use super::print::{self, Sink};
 use super::value::{List, Text, Value};
 
-/// A value as a YAML document with a newline at its end, byte for byte as sigs.k8s.io/yaml writes it, the library
-/// behind Helm's and Kubernetes' `toYaml`.
+/// Returns a value as a YAML document with a newline at its end, byte for byte as sigs.k8s.io/yaml writes it, the
+/// library behind Helm's and Kubernetes' `toYaml`.
 ///
 /// # Errors
 /// The budget is spent, or the value nests more than 200 levels deep.

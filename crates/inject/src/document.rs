@@ -1,6 +1,6 @@
 //! Splits YAML documents as Kubernetes' reader does, and reads and writes them as Kubernetes' tools do.
 //!
-//! Splitting does not parse the documents, so a document without an injected pod can be output byte for byte.
+//! Splitting does not parse the documents, so that a document without an injected pod can be output byte for byte.
 
 use gotemplate::{Budget, Limits, write_yaml};
 use serde_json::Value;
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::workload::{self, Invalid, NoObject};
 use super::{pod, yaml};
 
-/// The maximum number of objects whose limits a list has when it is written.
+/// The maximum number of items that raise the size limit of a list when it is written.
 const ITEMS: usize = 16;
 
-/// The documents of `text` that are not empty, each without its separator line. Objects in JSON need no separator
-/// between them, as for kubectl.
+/// Returns the non-empty documents of `text`, each without its separator line. JSON objects need no separator between
+/// them, as for kubectl.
 ///
 /// # Errors
-/// A separator is followed by text.
+/// A separator is followed by anything but a comment.
 pub fn documents(text: &str) -> Result<Vec<&str>, Separator> {
     let mut found = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -35,8 +35,8 @@ pub fn documents(text: &str) -> Result<Vec<&str>, Separator> {
     Ok(found)
 }
 
-/// Appends the objects of a stream in JSON, each with the blanks after it. A text that does not start with an object in
-/// JSON is one document, and so is what follows the last object but does not start like one.
+/// Appends a stream of JSON objects as documents: each object that another `{` follows, with the white space between
+/// them, and then the remaining text. Text that does not start with a JSON object is one document.
 fn split_json<'t>(text: &'t str, found: &mut Vec<&'t str>) {
     let mut rest = text;
     while rest.trim_start().starts_with('{') {
@@ -62,7 +62,7 @@ pub struct Separator {
 }
 
 impl Separator {
-    /// The number of characters of the text that the message quotes at most.
+    /// The maximum number of characters that the message quotes.
     const SHOWN: usize = 40;
 }
 
@@ -75,10 +75,10 @@ pub fn is_empty(document: &str) -> bool {
 }
 
 /// Reads a document. A workload is converted to the form in which Go writes its type: zeroes that the type omits are
-/// removed. A field with a value of another type is an error.
+/// removed.
 ///
 /// # Errors
-/// The text is not YAML or no object, or a field of a workload is not of its type.
+/// The text is not YAML or not an object, or a field of a workload is not of its type.
 pub fn read(text: &str) -> Result<Value, ReadError> {
     let document = yaml::value(text).map_err(ReadError::Yaml)?;
     workload::check(&document).map_err(ReadError::Object)?;
@@ -88,7 +88,7 @@ pub fn read(text: &str) -> Result<Value, ReadError> {
 /// Writes a document as Kubernetes' tools do, followed by a separator as `istioctl kube-inject` writes it.
 ///
 /// # Errors
-/// The document is larger than the limit of its kind allows, or injection set a field to a value that is not of its type.
+/// The document exceeds its size limit, or injection set a field to a value that is not of its type.
 pub fn write(document: Value) -> Result<String, WriteError> {
     let document = workload::canonical(document).map_err(WriteError::Type)?;
     let items = limit(&document);
@@ -101,7 +101,7 @@ pub fn write(document: Value) -> Result<String, WriteError> {
     Ok(format!("{text}---\n"))
 }
 
-/// The number of objects whose limits a document has: those of a list, up to [`ITEMS`], and otherwise one.
+/// Returns the factor of a document's size limit: the number of a list's items, up to [`ITEMS`], and otherwise one.
 fn limit(document: &Value) -> usize {
     let items = if pod::text(document, "kind") == "List" { pod::list(document, "items").len() } else { 1 };
     items.clamp(1, ITEMS)
@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(found("{\"a\": \"}{\"}{\"b\": {}}\n \n{}\n"), ["{\"a\": \"}{\"}", "{\"b\": {}}\n \n", "{}\n"]);
         assert_eq!(found("\n{\"a\": 1}\n{\"b\": 2}\n---\nc: 3\n"), ["\n{\"a\": 1}\n", "{\"b\": 2}\n", "c: 3\n"]);
         assert_eq!(found("c: 3\n---\n{\"a\": 1}{\"b\": 2}"), ["c: 3\n", "{\"a\": 1}", "{\"b\": 2}"]);
-        // Neither is a stream of objects: flow maps of YAML, an object with text after it, an object that is not closed.
+        // None of these is a stream of objects: YAML's flow maps, an object with text after it, an object that is not
+        // closed.
         for text in ["{a: 1}\n{b: 2}\n", "{\"a\": 1} # {\n", "{\"a\": 1}\nb: 2\n", "{\"a\": {\"b\": 1}\n"] {
             assert_eq!(found(text), [text]);
         }
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_be_as_large_as_its_items_may_together() {
+    fn a_list_may_be_as_large_as_its_items_together() {
         let item =
             |size: usize| serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "x".repeat(size)}});
         let list = |items: Vec<Value>| serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_all_sizes_come_out_as_they_went_in() {
+    fn integers_of_all_sizes_survive_reading_and_writing() {
         let numbers =
             "[9223372036854775807, 9223372036854775808, 18446744073709551615, -9223372036854775808, 9007199254740993]";
         let item =

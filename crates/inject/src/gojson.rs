@@ -1,4 +1,4 @@
-//! JSON text as Go's `encoding/json` writes it, for values that agents in pods compare or that injection reads again.
+//! JSON as Go's `encoding/json` writes it, for values that agents in pods compare or that later injections read.
 
 use std::io::{self, Write};
 
@@ -11,8 +11,8 @@ use serde_json::ser::Serializer;
 
 use super::typed::{Mismatch, Struct};
 
-/// Encodes `value` as compact JSON, in which the characters that are special in HTML are escaped. The budget is charged
-/// for the escaped text while it is written.
+/// Encodes `value` as compact JSON with Go's escapes for HTML. The budget is charged for the escaped JSON while it is
+/// written.
 ///
 /// # Errors
 /// The budget is spent.
@@ -26,16 +26,16 @@ pub(super) fn encode(value: &Value, budget: &mut Budget) -> Result<String, Excee
     }
 }
 
-/// Decodes JSON that a pod contains as text. Each byte is a step, for reading, copying and freeing the values.
+/// Decodes JSON from a string in a pod. Each byte is charged as a step, for reading, copying and freeing the values.
 ///
 /// # Errors
-/// The budget is spent. The inner error: the text is not JSON of this type.
+/// The budget is spent. The inner result is an error if the string is not JSON of this type.
 pub(super) fn decode<T: DeserializeOwned>(text: &str, budget: &mut Budget) -> Result<serde_json::Result<T>, Exceeded> {
     budget.step(text.len())?;
     Ok(serde_json::from_str(text))
 }
 
-/// A text whose bytes are charged to a budget as they are written.
+/// A writer that charges each written byte to a budget.
 struct Charged<'b> {
     text: Vec<u8>,
     budget: &'b mut Budget,
@@ -57,8 +57,7 @@ impl Write for Charged<'_> {
     }
 }
 
-/// Converts a container to the form in which Go encodes it, with the fields of all depths in the order of the API's
-/// types.
+/// Converts a container to the form in which Go encodes it: at all depths, fields are in the order of the API's types.
 ///
 /// # Errors
 /// A field is not of its type.

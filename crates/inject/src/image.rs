@@ -1,22 +1,23 @@
-//! The grammar of image references that the kubelet accepts: that of github.com/distribution/reference v0.6.0, in its
+//! Validates image references as the kubelet does: with the grammar of github.com/distribution/reference v0.6.0, in the
 //! normalized form (`ParseNormalizedNamed`).
 //!
-//! The API server accepts almost any text as image. A pod with another one is created and stays in `InvalidImageName`.
+//! The API server accepts almost any string as an image. A pod with an invalid one is created, and its container stays
+//! in `InvalidImageName`.
 
-/// The domain of an image without one.
+/// The domain of an image that names none.
 const DEFAULT_DOMAIN: &str = "docker.io";
-/// The path before the name of an image of the default domain that has no other.
+/// The first path component of an image of the default domain that consists of a single name.
 const OFFICIAL: &str = "library";
 /// The maximum length of a path, in bytes (`RepositoryNameTotalLengthMax`).
 const PATH: usize = 255;
 /// The maximum length of a tag, in bytes.
 const TAG: usize = 128;
-/// The length of an image's ID, which is no reference, in digits.
+/// The number of digits of an image ID, which is not a reference.
 const ID: usize = 64;
-/// The digests that the kubelet knows, with their numbers of hexadecimal digits.
+/// The digest algorithms that the kubelet supports, with the number of hexadecimal digits of each.
 const DIGESTS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
-/// The part of a text for which it is no image reference.
+/// The part that makes a string an invalid image reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     #[error("64 hexadecimal digits are the ID of an image, which is no reference")]
@@ -41,7 +42,7 @@ pub enum Invalid {
 /// Checks an image reference.
 ///
 /// # Errors
-/// The kubelet refuses it.
+/// The kubelet would refuse the image.
 pub(super) fn check(image: &str) -> Result<(), Invalid> {
     if image.len() == ID && image.bytes().all(is_hexadecimal) {
         return Err(Invalid::Id);
@@ -49,13 +50,13 @@ pub(super) fn check(image: &str) -> Result<(), Invalid> {
     let (domain, remote) = split_domain(image);
     let (named, digest) = remote.split_once('@').map_or((remote, None), |(named, digest)| (named, Some(digest)));
     let (path, tag) = named.split_once(':').map_or((named, None), |(path, tag)| (path, Some(tag)));
-    // Images of the default domain whose path is a single name are in the path `library`.
+    // An image of the default domain whose path is a single name is in the path `library`.
     let prefix = if domain == DEFAULT_DOMAIN && !remote.contains('/') { OFFICIAL.len() + 1 } else { 0 };
     let length = match (is_domain(domain), path.split('/').all(is_component)) {
         (_, false) if path.to_ascii_lowercase().split('/').all(is_component) => return Err(Invalid::UpperCase),
         (_, false) => return Err(Invalid::Name),
         (true, true) => prefix + path.len(),
-        // What looks like a domain may still be a component of the path, such as `a.b_c`.
+        // What looks like a domain may still be a path component, such as `a.b_c`.
         (false, true) if is_component(domain) => domain.len() + 1 + path.len(),
         (false, true) => return Err(Invalid::Name),
     };
@@ -81,7 +82,7 @@ fn split_domain(image: &str) -> (&str, &str) {
     }
 }
 
-/// Whether a text is `host`, `host:port`, `[IPv6 address]` or `[IPv6 address]:port`.
+/// Whether a string is `host`, `host:port`, `[IPv6 address]` or `[IPv6 address]:port`.
 fn is_domain(domain: &str) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit());
     if let Some(rest) = domain.strip_prefix('[') {
@@ -97,7 +98,8 @@ fn is_domain(domain: &str) -> bool {
     host.split('.').all(is_label) && port.is_none_or(is_port)
 }
 
-/// Whether a text is lower-case letters and digits, with a period, one or two underscores or any dashes in between.
+/// Whether a string consists of lower-case letters and digits, separated by a period, one or two underscores, or
+/// dashes.
 fn is_component(component: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let ends = component.starts_with(is_alphanumeric) && component.ends_with(is_alphanumeric);
@@ -128,11 +130,12 @@ fn is_hexadecimal(c: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Images with the verdict of distribution/reference v0.6.0, one in a line: `+` or `-`, a space, the image as JSON.
+    /// Images with the verdict of distribution/reference v0.6.0, one per line: `+` or `-`, a space, the image as a JSON
+    /// string.
     const CASES: &str = include_str!("image/cases.txt");
 
     #[test]
-    fn each_verdict_is_that_of_the_library_of_the_kubelet() {
+    fn each_verdict_equals_that_of_the_kubelets_library() {
         let mut seen = [0; 2];
         for line in CASES.lines() {
             let (verdict, image) = line.split_once(' ').unwrap();

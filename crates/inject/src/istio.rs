@@ -89,15 +89,15 @@ pub struct Request<'a> {
     pub pod: &'a Value,
     /// The namespace of the request, for pods that name none.
     pub namespace: &'a str,
-    /// The namespace's annotations; only those of OpenShift's ID ranges are read.
+    /// The namespace's annotations; only those with OpenShift's ID ranges are read.
     pub namespace_annotations: Option<&'a BTreeMap<String, String>>,
     /// The `ProxyConfig` resources of the root namespace and the pod's namespace.
     pub proxy_configs: &'a [Value],
     /// Environment variables for the sidecar, from the webhook's URL.
     pub env: BTreeMap<String, String>,
-    /// Whether sidecars are native ones, unless the pod's annotation decides.
+    /// Whether sidecars are native, unless the pod's annotation decides.
     pub native_sidecars: bool,
-    /// Whether the handler of the pod's RuntimeClass is that of a sandbox; `None` if the name of the class decides.
+    /// Whether the handler of the pod's RuntimeClass is a sandboxed runtime; `None`: the name of the class decides.
     pub sandbox: Option<bool>,
     /// The budget of the review.
     pub budget: Budget,
@@ -119,12 +119,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The sandbox of a pod.
+/// The sandboxed runtime of a pod with a sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
     /// The pod's runtime class.
     pub class: String,
-    /// Whether the pod waits for a redirection that there is not.
+    /// Whether the pod waits for a redirection that it never gets.
     pub is_validated: bool,
 }
 
@@ -151,7 +151,7 @@ pub struct Injected<'a> {
 }
 
 impl Injected<'_> {
-    /// The patch from the original to the injected pod.
+    /// Returns the patch from the original to the injected pod.
     pub fn patch(&self) -> Vec<Operation<&Value>> {
         match &self.operations {
             Some(operations) => operations.iter().map(Operation::borrowed).collect(),
@@ -183,8 +183,8 @@ impl Injector {
         Self { digest: digest::of_config(&config), config, overlays: Overlays::default(), refuse_sandboxes: false }
     }
 
-    /// Sets whether pods with the runtime class of a sandbox, which the rules of the node's kernel do not reach, are refused
-    /// instead of warned about.
+    /// Sets whether pods with a sandboxed runtime, which the rules of the node's kernel do not reach, are refused instead of injected with
+    /// a warning.
     #[must_use]
     pub fn with_sandboxes_refused(self, refuse_sandboxes: bool) -> Self {
         Self { refuse_sandboxes, ..self }
@@ -194,7 +194,7 @@ impl Injector {
         &self.config
     }
 
-    /// Whether a pod gets a sidecar, and why.
+    /// Decides whether a pod gets a sidecar, and why.
     pub fn decide(&self, pod: &Value, namespace: &str) -> Decision {
         self.config.settings.policy.decide(pod, namespace_of(pod, namespace))
     }
@@ -210,19 +210,19 @@ impl Injector {
         warnings
     }
 
-    /// Returns the proxy configuration of a pod that was injected. It was valid; a later one may have another reason to be refused.
+    /// Returns the proxy configuration of an injected pod; `None` if its annotation is invalid, which an injection would have refused.
     fn proxy_of(&self, pod: &Value, namespace: &str) -> Option<Value> {
         self.config.mesh.proxy_of(pod, namespace_of(pod, namespace), &[], &mut Budget::default()).ok()
     }
 
-    /// Returns the sandbox in which no rules of the node reach a pod with a sidecar; `None` if the pod is in none, or its traffic not
-    /// for the node to redirect. `sandbox`: see [`Request::sandbox`].
+    /// Returns the sandboxed runtime in which the node's rules do not reach a pod with a sidecar; `None` if the pod has none, or if its
+    /// traffic is not redirected by the node. `sandbox`: see [`Request::sandbox`].
     pub fn sandbox(pod: &Value, sandbox: Option<bool>) -> Option<Sandbox> {
         let class = sandbox::redirected_sandbox(pod, sandbox)?.to_owned();
         Some(Sandbox { class, is_validated: annotations::is_validated(pod) })
     }
 
-    /// Checks that a pod that has its sidecar can start, as an injection checks it. `sandbox`: see [`Request::sandbox`].
+    /// Checks that a pod that has its sidecar can start, with the checks of an injection. `sandbox`: see [`Request::sandbox`].
     ///
     /// # Errors
     /// The pod would not be created, or would not start, because of what an injection left in it.
@@ -244,7 +244,7 @@ impl Injector {
     /// Decides about a pod and injects it.
     ///
     /// # Errors
-    /// The pod cannot get the sidecar that the decision requires; the text is for the pod's author.
+    /// The pod cannot get the sidecar that the decision requires; the message is for the pod's author.
     pub fn review<'a>(&self, request: &Request<'a>) -> Result<InjectionOutcome<'a>, Error> {
         let outcome = self.inject(request)?;
         let refused = match &outcome {
@@ -259,7 +259,7 @@ impl Injector {
         }
     }
 
-    /// Decides about a pod and injects it, whether its rules reach it or not.
+    /// Decides about a pod and injects it, even if the node's rules do not reach it.
     fn inject<'a>(&self, request: &Request<'a>) -> Result<InjectionOutcome<'a>, Error> {
         let pod = request.pod;
         let namespace = namespace_of(pod, request.namespace);
@@ -268,7 +268,7 @@ impl Injector {
             annotations::check_skipped(pod, namespace)?;
             return Ok(InjectionOutcome::Skipped(decision));
         }
-        // Otherwise, the reason against such a pod would be the budget.
+        // Checked first: such a pod would otherwise exceed the budget, and the error would not name its annotations.
         startable::check_annotations(pod)?;
         let budget = &mut request.budget.clone();
         annotations::charge(pod, budget)?;
@@ -317,7 +317,7 @@ impl Injector {
     }
 }
 
-/// Returns the namespace in the pod's metadata or, if there is none, that of the request.
+/// Returns the namespace in the pod's metadata or, if there is none, the namespace of the request.
 fn namespace_of<'a>(pod: &'a Value, namespace: &'a str) -> &'a str {
     match super::pod::text(super::pod::metadata(pod), "namespace") {
         "" => namespace,

@@ -1,7 +1,8 @@
 //! Sidecar injection: decides whether a pod gets a sidecar, and creates the patch that adds it.
 //!
-//! `webhook` and `istio-cnictl` call this module, which neither reads files nor calls an API server. Pods stay JSON
-//! values whose members keep their order. `istio` implements the injection of Istio's sidecar; the crate `dapr` shares the other modules.
+//! `webhook` and `istio-cnictl` call this crate, which neither reads files nor calls an API server. Pods stay JSON
+//! values whose members keep their order. `istio` implements the injection of Istio's sidecar; the crate `dapr` shares
+//! the other modules.
 
 pub mod workload;
 pub mod yaml;

@@ -1,7 +1,8 @@
-//! Kubernetes' strategic merge of a partial pod into a pod.
+//! Kubernetes' strategic merge patch: merges a partial pod, the overlay, into a pod.
 //!
-//! Lists with a merge key (containers, volumes, variables …) are merged by it, in the order of kubectl and the API
-//! server; other lists are replaced. Directives such as `$patch` have the same effect as in the API server.
+//! Lists with a merge key (containers, volumes, variables …) are merged by that key, and their elements get the order
+//! that kubectl and the API server give them; other lists are replaced. Directives such as `$patch` have the same
+//! effect as in the API server.
 
 mod difference;
 mod directive;
@@ -19,7 +20,7 @@ use directive::Directive;
 use list::Order;
 pub(crate) use standing::{replaced, restricted, standing};
 
-/// An overlay that cannot be merged.
+/// Why an overlay cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// `$patch` has a value that is not a directive, or not one that applies to an element of a list.
@@ -28,7 +29,7 @@ pub enum Error {
     /// An element of a list that is merged by key lacks the key.
     #[error("an element of {list} lacks {key}, the key by which elements of this list are merged")]
     NoKey {
-        /// The list's field.
+        /// The field that holds the list.
         list: String,
         /// The field that identifies its elements.
         key: &'static str,
@@ -62,7 +63,7 @@ pub fn merge_pod(pod: &mut Value, overlay: Value, budget: &mut Budget) -> Result
 /// Merges `overlay` into `container`.
 ///
 /// # Errors
-/// See [`merge_pod`].
+/// As for [`merge_pod`].
 pub(crate) fn merge_container(
     container: &mut Value,
     overlay: Map<String, Value>,
@@ -71,7 +72,7 @@ pub(crate) fn merge_container(
     merge_map(super::pod::object(container), overlay, Struct::named("core.Container"), budget)
 }
 
-/// Merges a map of the API type `of`. In a map without a type, lists are replaced.
+/// Merges a map of the API type `of`. In a map of unknown type, lists are replaced.
 fn merge_map(
     original: &mut Map<String, Value>,
     mut overlay: Map<String, Value>,
@@ -167,8 +168,8 @@ fn merge_member(
     }
 }
 
-/// Returns a value that is added instead of merged, without nulls, and without the maps in it that have a `$patch`:
-/// there is nothing that they could delete or replace. `None` if the value itself is such a map.
+/// Returns a value that is set instead of merged, without nulls and without the maps in it that have a `$patch`, which
+/// have nothing to delete or replace; `None` if the value itself is such a map.
 fn added(mut value: Value) -> Option<Value> {
     if is_directive(&value) {
         return None;
@@ -200,8 +201,7 @@ fn remove_directives(value: &mut Value) {
     }
 }
 
-/// Removes nulls and the members that are directives from a value that replaces another one. In it the directives have
-/// no effect.
+/// Removes nulls and directives from a value that replaces another one, in which directives have no effect.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(map) => strip_map(map),

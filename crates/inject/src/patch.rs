@@ -1,7 +1,7 @@
-//! JSON patch (RFC 6902): the difference of two documents, and its application.
+//! JSON patch (RFC 6902): the difference between two documents, and its application.
 //!
-//! The operations follow the order of the documents, so that equal reviews get equal responses. Only `add`, `remove`
-//! and `replace` are used.
+//! The operations follow the order of members in the documents, so that equal reviews get equal responses. Only `add`,
+//! `remove` and `replace` are used.
 
 use std::borrow::Borrow;
 use std::iter::Peekable;
@@ -60,7 +60,7 @@ pub fn diff<'a>(before: &Value, after: &'a Value) -> Vec<Operation<&'a Value>> {
 }
 
 /// Returns the operations as [`diff`] does, or `None` if they take more than `limit` bytes of JSON without their
-/// values. Their size can be a multiple of the document's, because each path repeats keys.
+/// values. They can be several times larger than the document, because each path repeats keys.
 pub(super) fn diff_within<'a>(before: &Value, after: &'a Value, limit: usize) -> Option<Vec<Operation<&'a Value>>> {
     let mut operations = Operations { list: Vec::new(), left: limit, exceeded: false };
     compare(&mut String::new(), before, after, &mut operations);
@@ -93,8 +93,8 @@ impl<'a> Operations<'a> {
     }
 }
 
-/// The length of the shortest operation as JSON, without its path. Each operation counts with this length and its
-/// path's.
+/// The length of the shortest operation as JSON, without its path. The size of each operation is taken to be this
+/// length plus the length of its path.
 const SHORTEST: usize = r#"{"op":"remove","path":""}"#.len();
 
 fn compare<'a>(path: &mut String, before: &Value, after: &'a Value, operations: &mut Operations<'a>) {
@@ -125,12 +125,12 @@ fn compare_maps<'a>(
     }
 }
 
-/// Skips common elements at both ends, compares the elements between them index by index, and removes or adds
-/// elements after these.
+/// Skips common elements at both ends, compares the elements between them index by index, and removes or adds the
+/// remaining elements.
 ///
-/// The comparisons that find common elements take linear time over all levels of nesting. A comparison ends at the
-/// first difference, and two lists of different lengths differ without a comparison of their elements: no comparison
-/// enters an inner list whose common elements will be skipped later.
+/// The comparisons that find common elements take linear time over all levels of nesting: a comparison ends at the
+/// first difference, and two lists of different lengths differ without a comparison of their elements, so that no
+/// comparison enters an inner list whose common elements will be skipped later.
 fn compare_lists<'a>(path: &mut String, before: &[Value], after: &'a [Value], operations: &mut Operations<'a>) {
     // In lists of equal length, elements at the same index correspond, and none is skipped: to skip elements, each
     // level of nested lists would compare the inner lists once more.
@@ -152,7 +152,7 @@ fn compare_lists<'a>(path: &mut String, before: &[Value], after: &'a [Value], op
     }
 }
 
-/// Compares like `==`, without searches if the members of maps have the same order.
+/// Compares like `==`, but without searching for keys if both maps have the same order.
 fn equal(left: &Value, right: &Value) -> bool {
     #[cfg(test)]
     tests::COMPARED.set(tests::COMPARED.get() + 1);
@@ -188,7 +188,7 @@ impl<'m> OrderedLookup<'m> {
     }
 }
 
-/// Calls `act` with `key` appended to the pointer.
+/// Calls `act` with `key` appended to the JSON pointer `path`.
 fn within(path: &mut String, key: &str, act: impl FnOnce(&mut String)) {
     let length = path.len();
     path.push('/');
@@ -216,7 +216,7 @@ pub struct PatchError(String);
 /// Applies a patch.
 ///
 /// # Errors
-/// An operation cannot be applied; the document is dropped then.
+/// An operation cannot be applied. The document is lost in this case.
 pub fn apply<V: Borrow<Value>>(mut document: Value, operations: &[Operation<V>]) -> Result<Value, PatchError> {
     for operation in operations {
         let path = operation.path();
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// The number of values that [`equal`] has compared.
+        /// The number of values that [`equal`] compared.
         pub(super) static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_different_lengths_in_each_other_are_compared_in_linear_time() {
+    fn nested_lists_of_different_lengths_are_compared_in_linear_time() {
         /// Nested lists with equal elements before and after each inner list. If `more` is set, each list has one more
         /// element.
         fn nested(levels: usize, equal: usize, more: bool) -> Value {

@@ -1,4 +1,4 @@
-//! Accessors of pods as JSON: metadata, spec, containers.
+//! Accessors for pods as JSON values: metadata, spec, containers.
 //!
 //! An absent path reads as empty: the API server, not the injector, reports malformed pods.
 
@@ -25,12 +25,12 @@ pub(super) static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::L
 /// Deserializes null as the default, like an absent member; for `deserialize_with`.
 ///
 /// # Errors
-/// The value has another type.
+/// The value is neither null nor of type `T`.
 pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
 }
 
-/// A struct that is deserialized from a map only; serde's derive also accepts a list of the members.
+/// A struct that is deserialized only from a map; serde's derive also accepts a list of the members.
 #[derive(Debug)]
 pub struct Record<T>(pub T);
 
@@ -65,34 +65,34 @@ pub fn record<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D)
 /// Deserializes a list of [`Record`]s, or null as an empty one; for `deserialize_with`.
 ///
 /// # Errors
-/// The value is neither, or an element is no map.
+/// The value is neither, or an element is not a map.
 pub fn records<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let list = Option::<Vec<Record<T>>>::deserialize(from)?.unwrap_or_default();
     Ok(list.into_iter().map(|record| record.0).collect())
 }
 
-/// The map under `key`; an absent one is empty.
+/// Returns the map under `key`; empty if it is absent.
 pub(super) fn map<'a>(value: &'a Value, key: &str) -> &'a Map<String, Value> {
     member_of(value, key).and_then(Value::as_object).unwrap_or(&NO_MAP)
 }
 
-/// The list under `key`; an absent one is empty.
+/// Returns the list under `key`; empty if it is absent.
 pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     member_of(value, key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The text under `key`; an absent one is empty.
+/// Returns the string under `key`; empty if it is absent.
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     member_of(value, key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The map under `key`, which is created if absent.
+/// Returns the map under `key`, which is created if absent.
 pub(super) fn map_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let member = object(value).entry(key).or_insert(Value::Null);
     object(member)
 }
 
-/// The list under `key`, which is created if absent.
+/// Returns the list under `key`, which is created if absent.
 pub(super) fn list_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Vec<Value> {
     let member = object(value).entry(key).or_insert(Value::Null);
     if !member.is_array() {
@@ -104,7 +104,7 @@ pub(super) fn list_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Vec<Value
     }
 }
 
-/// `value` as a map; a value of another type is replaced with an empty map.
+/// Returns `value` as a map; a value of another type is replaced with an empty map.
 pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -115,52 +115,52 @@ pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// `metadata` of a pod.
+/// Returns a pod's `metadata`.
 pub(super) fn metadata(pod: &Value) -> &Value {
     member_of(pod, "metadata").unwrap_or(&Value::Null)
 }
 
-/// `spec` of a pod.
+/// Returns a pod's `spec`.
 pub(super) fn spec(pod: &Value) -> &Value {
     member_of(pod, "spec").unwrap_or(&Value::Null)
 }
 
-/// The node that the pod is bound to, if any.
+/// Returns the name of the node that the pod is bound to, if any.
 pub(super) fn node_name(pod: &Value) -> Option<&str> {
     Some(text(spec(pod), "nodeName")).filter(|name| !name.is_empty())
 }
 
-/// The mutable `spec` of a pod, which is created if absent.
+/// Returns a pod's mutable `spec`, which is created if absent.
 pub(super) fn spec_mut(pod: &mut Value) -> &mut Value {
     object(pod).entry("spec").or_insert_with(|| Value::Object(Map::new()))
 }
 
-/// An annotation's value.
+/// Returns an annotation's value.
 pub(super) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     member(map(metadata(pod), "annotations"), name)?.as_str()
 }
 
-/// A label's value.
+/// Returns a label's value.
 pub(super) fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     member(map(metadata(pod), "labels"), name)?.as_str()
 }
 
-/// The mutable annotations, which are created if absent.
+/// Returns the mutable annotations, which are created if absent.
 pub(super) fn annotations_mut(pod: &mut Value) -> &mut Map<String, Value> {
     map_mut(object(pod).entry("metadata").or_insert(Value::Null), "annotations")
 }
 
-/// The mutable labels, which are created if absent.
+/// Returns the mutable labels, which are created if absent.
 pub(super) fn labels_mut(pod: &mut Value) -> &mut Map<String, Value> {
     map_mut(object(pod).entry("metadata").or_insert(Value::Null), "labels")
 }
 
-/// The containers in `which`: [`CONTAINERS`] or [`INIT_CONTAINERS`].
+/// Returns the containers in `which`: [`CONTAINERS`] or [`INIT_CONTAINERS`].
 pub(super) fn containers<'a>(pod: &'a Value, which: &str) -> &'a [Value] {
     list(spec(pod), which)
 }
 
-/// The mutable containers in `which`; an absent list is empty and is not created.
+/// Returns the mutable containers in `which`; an absent list is empty and is not created.
 pub(super) fn containers_mut<'a>(pod: &'a mut Value, which: &str) -> &'a mut [Value] {
     pod.get_mut("spec")
         .and_then(|spec| spec.get_mut(which))
@@ -168,29 +168,29 @@ pub(super) fn containers_mut<'a>(pod: &'a mut Value, which: &str) -> &'a mut [Va
         .map_or(&mut [], Vec::as_mut_slice)
 }
 
-/// The field `name` of a container, a volume or another object.
+/// Returns the field `name` of a container, a volume or another object.
 pub(super) fn name(item: &Value) -> &str {
     text(item, "name")
 }
 
-/// The item with this name.
+/// Returns the item with this name.
 pub(super) fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
     items.iter().find(|item| name(item) == wanted)
 }
 
-/// The container `istio-proxy`, searched in the containers first, then in the init containers.
+/// Returns the container `istio-proxy`, searched in the containers first, then in the init containers.
 pub(super) fn sidecar(pod: &Value) -> Option<&Value> {
     [CONTAINERS, INIT_CONTAINERS].iter().find_map(|which| find(containers(pod, which), container::PROXY))
 }
 
-/// The mutable [`sidecar`].
+/// Returns the mutable [`sidecar`].
 pub(super) fn sidecar_mut(pod: &mut Value) -> Option<&mut Value> {
     let which =
         [CONTAINERS, INIT_CONTAINERS].into_iter().find(|w| find(containers(pod, w), container::PROXY).is_some())?;
     containers_mut(pod, which).iter_mut().find(|c| name(c) == container::PROXY)
 }
 
-/// Returns the number of a port that a handler of a container asks, by its number or the name that the container gives it.
+/// Returns the number of the port that a probe or hook of a container refers to, by number or by the name of a port.
 pub(super) fn numeric_port(container: &Value, port: &Value) -> Option<u64> {
     let Some(wanted) = port.as_str() else { return port.as_u64() };
     list(container, "ports").iter().find(|port| name(port) == wanted)?.get("containerPort")?.as_u64()
@@ -208,7 +208,7 @@ pub(super) fn remove_env(container: &mut Value, variable: &str) {
     }
 }
 
-/// Returns the keys of an object that have a value other than null.
+/// Returns the keys of an object whose values are not null.
 pub(super) fn set(value: &Value) -> impl Iterator<Item = &str> {
     let members = value.as_object().into_iter().flatten();
     members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())

@@ -1,8 +1,8 @@
-//! The canonical form of API objects: the form in which Go reads and writes them, by a table of the API's Go types.
+//! Converts API objects to their canonical form, in which Go writes them, with a table of the API's Go types.
 //!
-//! Kubernetes' own tools add fields to an object and omit others when they write it: whether a zero is written depends
-//! on the field and its type. `istio-cnictl` reads and writes documents in this form; the webhook's patch contains only
-//! injected fields. The table also has the merge keys of a strategic merge. `tests/support/kubetypes` generates the
+//! When Kubernetes' tools write an object, they add fields and omit others: whether a zero is written depends on the
+//! field and its type. `istio-cnictl` reads and writes documents in this form; the webhook's patch contains only
+//! injected fields. The table also has the merge keys of strategic merges. `tests/support/kubetypes` generates the
 //! table from k8s.io/api. Members of an object that its type lacks stay unchanged.
 
 mod scalar;
@@ -26,7 +26,7 @@ impl Struct {
         TABLE.index(name).map(Self)
     }
 
-    /// Returns the struct of a field's value, pointer target or elements.
+    /// Returns the struct type of a field, or of what the field points to or lists.
     pub(super) fn member(self, key: &str) -> Option<Self> {
         self.field(key)?.of.index().map(Self)
     }
@@ -59,8 +59,8 @@ impl Struct {
         structure(self.0, value)
     }
 
-    /// Checks a value as the API server decodes it. Unlike [`canonical`](Self::canonical), which reads documents, the API
-    /// server takes no number or boolean for a text.
+    /// Checks a value as the API server decodes it. Unlike [`canonical`](Self::canonical), which reads documents, the
+    /// API server accepts no number or boolean in place of a string.
     ///
     /// # Errors
     /// A field is not of its type.
@@ -78,7 +78,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// The longest part of a value in the message, in characters.
+    /// The maximum number of characters that the message quotes from a value or a key.
     const SHOWN: usize = 40;
 
     fn new(expected: &'static str, got: &Value) -> Self {
@@ -95,7 +95,7 @@ impl Mismatch {
         self
     }
 
-    /// Adds the key of the member that is not of its type, or the beginning of a long key.
+    /// Adds the key of the member that contains the mismatch, truncated if it is long.
     fn within_key(self, key: &str) -> Self {
         self.within(format_args!(".{}", key.chars().take(Self::SHOWN).collect::<String>()))
     }

@@ -1,4 +1,4 @@
-//! The conditions of the API server on a volume of a pod, and on a mount of one.
+//! Validates a pod's volumes and volume mounts as the API server does.
 
 use gocompat::quantity;
 use podfacts::name::{is_dns_label, is_key};
@@ -14,7 +14,7 @@ pub(crate) use source::{absolute, containers};
 /// The values of `mountPropagation`.
 const PROPAGATION: [&str; 3] = ["None", "HostToContainer", "Bidirectional"];
 
-/// The condition that a volume or a mount does not meet.
+/// Why the API server refuses a volume or a volume mount.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     #[error("{0}")]
@@ -87,7 +87,7 @@ pub enum Invalid {
 /// Checks a volume. A volume without a source is an `emptyDir`.
 ///
 /// # Errors
-/// The API server refuses it.
+/// The API server would refuse the volume.
 pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     typed("core.Volume", volume)?;
     if !is_dns_label(pod::name(volume)) {
@@ -100,10 +100,10 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     source::check(volume)
 }
 
-/// Checks a mount of a volume, whose name the caller checks.
+/// Checks a volume mount except for the volume's name, which the caller checks.
 ///
 /// # Errors
-/// The API server refuses it.
+/// The API server would refuse the mount.
 pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
     typed("core.VolumeMount", mount)?;
     if pod::text(mount, "mountPath").is_empty() {
@@ -124,7 +124,7 @@ pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Whether a path names one label or one annotation of a pod, such as `metadata.labels['app']`.
+/// Whether a field path names a single label or annotation of a pod, such as `metadata.labels['app']`.
 pub(super) fn is_member(path: &str) -> bool {
     let subscript = |map: &str| path.strip_prefix(map)?.strip_prefix("['")?.strip_suffix("']");
     match (subscript("metadata.annotations"), subscript("metadata.labels")) {
@@ -134,23 +134,23 @@ pub(super) fn is_member(path: &str) -> bool {
     }
 }
 
-/// The resources of a container that a file or a variable may have, beside huge pages.
+/// The container resources that a `resourceFieldRef` may name, in addition to huge pages.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Whether a file or a variable may have this resource of a container, such as `limits.cpu`.
+/// Whether a `resourceFieldRef` of a file or a variable may name this resource, such as `limits.cpu`.
 pub(super) fn is_resource(resource: &str) -> bool {
     let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
     name.is_some_and(|name| RESOURCES.contains(&name) || name.starts_with("hugepages-"))
 }
 
-/// The units of an amount in bytes.
+/// The divisors of amounts in bytes.
 const UNITS: [&str; 14] = ["0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-/// The units of an amount of processors.
+/// The divisors of amounts of CPU.
 const SHARES: [&str; 3] = ["0", "1m", "1"];
-/// What the unit of a resource may be.
+/// The valid divisors, for error messages.
 pub(super) const DIVISORS: &str = "1 or 1m for cpu, and 1 with a unit such as Mi otherwise";
 
-/// Whether a file or a variable may have this unit of a resource (`validateContainerResourceDivisor`).
+/// Whether a `resourceFieldRef` may have this divisor for a resource (`validateContainerResourceDivisor`).
 pub(super) fn is_divisor(resource: &str, divisor: &Value) -> bool {
     let units = if resource.ends_with(".cpu") { &SHARES[..] } else { &UNITS };
     quantity::canonical(&quantity::text(divisor)).is_none_or(|unit| units.contains(&unit.as_str()))

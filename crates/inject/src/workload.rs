@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pod;
 use super::typed::{Mismatch, Struct};
 
-/// The kind of a document, by the path of its pod.
+/// A kind of document, classified by the path of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The document is the pod.
@@ -20,8 +20,8 @@ pub enum Kind {
     List,
 }
 
-/// A kind of workload: its API groups, its name, the path of its pod, and the Go type of its newest version, in whose
-/// form documents are read and written.
+/// A kind of workload: its API groups, its name, the path of its pod, and the Go type of its newest version, whose form
+/// documents have when they are read and written.
 type Known = (&'static [&'static str], &'static str, Kind, &'static str);
 
 const KNOWN: [Known; 11] = [
@@ -49,7 +49,7 @@ fn known(document: &Value) -> Option<&'static Known> {
     KNOWN.iter().find(|(groups, name, ..)| groups.contains(&group) && *name == kind)
 }
 
-/// Returns the names of a StatefulSet's claim templates, for each of which its pods get a volume of this name.
+/// Returns the names of a StatefulSet's claim templates. Its pods get a volume of the same name for each.
 pub fn claims(document: &Value) -> Vec<String> {
     if pod::text(document, "kind") != "StatefulSet" {
         return Vec::new();
@@ -58,10 +58,10 @@ pub fn claims(document: &Value) -> Vec<String> {
     templates.map(|template| pod::name(pod::metadata(template)).to_owned()).collect()
 }
 
-/// Checks that a document, and each item of a `List`, is one that can be searched for workloads. Null is nothing.
+/// Checks that a document, and each item of a `List`, can be searched for workloads. Null passes as an empty document.
 ///
 /// # Errors
-/// It is no object, or a list of workloads in the form of another kind, whose items need no kind.
+/// The document is not an object, or is a list such as a `PodList`, whose items need no kind.
 pub(super) fn check(document: &Value) -> Result<(), NoObject> {
     let found = match document {
         Value::Null | Value::Object(_) => None,
@@ -101,7 +101,7 @@ pub enum NoObject {
 }
 
 /// Converts a workload to the form of its Go type. Other documents stay unchanged, and so do workloads without a pod,
-/// to which the type would add an empty one.
+/// because the type would add an empty one.
 ///
 /// # Errors
 /// A field is not of its type.
@@ -130,12 +130,12 @@ pub struct Invalid {
 }
 
 impl Kind {
-    /// Returns the kind of a document, or `None` if it has no pod of a known place.
+    /// Returns the kind of a document, or `None` if it is neither a workload nor a `List`.
     pub fn of(document: &Value) -> Option<Self> {
         known(document).map(|(.., kind, _)| *kind)
     }
 
-    /// JSON pointers to the metadata and the spec of the pod.
+    /// Returns the JSON pointers to the metadata and the spec of the pod.
     pub fn template(self) -> (&'static str, &'static str) {
         match self {
             Self::Pod | Self::List => ("/metadata", "/spec"),
@@ -144,8 +144,8 @@ impl Kind {
         }
     }
 
-    /// The JSON pointer to the metadata that Istio's `kube-inject` takes for the pod's, if they are not: those of a
-    /// cron job's job template.
+    /// Returns the JSON pointer to the metadata that Istio's `kube-inject` uses in place of the pod's metadata: the
+    /// metadata of a CronJob's job template.
     pub(super) fn job_metadata(self) -> Option<&'static str> {
         match self {
             Self::CronJob => Some("/spec/jobTemplate/metadata"),
@@ -158,7 +158,7 @@ impl Kind {
 /// workload or a list.
 ///
 /// # Errors
-/// The first error of `change`.
+/// Returns the first error of `change`.
 pub fn for_each<E>(
     document: &mut Value,
     change: &mut impl FnMut(&mut Value, Kind) -> Result<(), E>,
@@ -173,14 +173,14 @@ pub fn for_each<E>(
     Ok(true)
 }
 
-/// Returns the pod at these pointers, or `None` without a spec.
+/// Returns the pod at these pointers, or `None` if it has no spec.
 pub fn pod(document: &Value, (metadata, spec): (&str, &str)) -> Option<Value> {
     let spec = document.pointer(spec).filter(|spec| spec.is_object())?;
     let metadata = document.pointer(metadata).filter(|metadata| metadata.is_object());
     Some(json!({"metadata": metadata.cloned().unwrap_or_else(|| json!({})), "spec": spec}))
 }
 
-/// Sets the value at a pointer of [`Kind`], whose last member may be absent.
+/// Sets the value at a pointer from [`Kind::template`], whose last member may be absent.
 pub fn put(document: &mut Value, pointer: &str, value: Value) {
     let Some((parent, key)) = pointer.rsplit_once('/') else { return };
     if let Some(parent) = document.pointer_mut(parent) {
@@ -188,7 +188,8 @@ pub fn put(document: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-/// Returns a workload's kind, and `namespace/name` or, without a namespace, the name. Without a name, it is the `generateName`.
+/// Returns a workload's kind and its name, as `namespace/name` if it has a namespace. `generateName` replaces an absent
+/// name.
 pub fn kind_and_name(document: &Value) -> (String, String) {
     let metadata = pod::metadata(document);
     let names = ["name", "generateName"].map(|key| pod::text(metadata, key));

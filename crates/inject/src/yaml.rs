@@ -1,8 +1,7 @@
 //! YAML as Kubernetes' own tools read it: rendered templates, configuration, and documents on the command line.
 //!
-//! A text is read as by Go's reader: the last value of a repeated key counts, `yes` and `on` are booleans, `0644` is
-//! octal, and a key that is not text becomes the text of its value. A text above [`LIMIT`] is refused before it is
-//! read.
+//! YAML is read as by Go's reader: the last value of a repeated key is used, `yes` and `on` are booleans, `0644` is
+//! octal, and a key that is not a string is converted to one. A text above [`LIMIT`] is refused before it is read.
 
 mod block;
 mod flow;
@@ -21,18 +20,18 @@ use serde_json::Value;
 
 pub use library::{Error, read};
 
-/// The size limit of a text in bytes: the API server's limit for an object, and space for a template's comments.
+/// The size limit of a text in bytes: the API server's limit for an object, with some space for a template's comments.
 pub const LIMIT: usize = 6 << 20;
 
-/// Bytes of text that are read in the time of one step.
+/// The number of bytes of text that are charged as one step.
 const BYTES_PER_STEP: usize = 16;
-/// Steps for a value: it is read, merged, compared, written and freed.
+/// Steps that are charged for a value: it is read, merged, compared, written and freed.
 const STEPS_PER_VALUE: usize = 5;
 
 /// Reads one document as a plain value; an empty text is null.
 ///
 /// # Errors
-/// Those of [`read`].
+/// As for [`read`].
 pub fn value(text: &str) -> Result<Value, Error> {
     match block::read(text).filter(|_| text.len() <= LIMIT) {
         Some(value) => Ok(value),
@@ -44,7 +43,7 @@ pub fn value(text: &str) -> Result<Value, Error> {
 /// bounds the document with all repetitions of its aliases.
 ///
 /// # Errors
-/// Those of [`read`], and [`Error::Exceeded`].
+/// As for [`read`], and [`Error::Exceeded`] if the budget is spent.
 pub fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Error> {
     budget.step(text.len() / BYTES_PER_STEP)?;
     // One of these bytes precedes each value but the first.

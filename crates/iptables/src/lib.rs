@@ -1,7 +1,8 @@
-//! The program `istio-iptables`: programs the netns in which it is started from command line and environment.
+//! The program `istio-iptables`: programs the redirection rules of the netns in which it runs, as its command line and
+//! environment request.
 //!
-//! `bin/istio-iptables` calls [`run`] and passes everything that it reads. This module assigns the exit codes; other
-//! modules handle rules, kernel and validation.
+//! `main.rs` passes command line, environment and standard streams to [`run`]. This crate chooses the exit code; other
+//! crates handle rules, kernel and validation.
 
 mod run;
 
@@ -11,7 +12,7 @@ use std::io;
 
 use podnet::{converge, netns};
 
-/// A run that ended early.
+/// An error that ends a run with exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Command line, environment or a file of `/etc` has an invalid value.

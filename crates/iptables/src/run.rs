@@ -1,4 +1,4 @@
-//! One run: parses settings, programs rules, validates them, and prints the results.
+//! One run: parses settings, programs rules, validates redirection, and prints the results.
 
 #![expect(clippy::disallowed_methods, reason = "reads files of /etc, and writes the file that DRY_RUN_FILE_PATH names")]
 
@@ -32,8 +32,8 @@ pub struct Invocation<'a> {
     pub err: &'a mut dyn Write,
 }
 
-/// Runs the program and returns its exit code: 0 done, 1 error, 126 validation failed, 255 bad usage. A stream that
-/// cannot be written to does not change the code: the work is done by then.
+/// Runs the program and returns its exit code: 0 done, 1 error, 126 validation failed, 255 bad usage. A message that
+/// cannot be written does not change the code, because the work is done by then; rules that a dry run cannot print do.
 pub fn run(invocation: Invocation<'_>) -> u8 {
     let Invocation { argv, env, etc, out, err } = invocation;
     let flags = match Flags::parse_argv(argv) {
@@ -57,7 +57,7 @@ pub fn run(invocation: Invocation<'_>) -> u8 {
     }
 }
 
-/// The result of validation.
+/// Whether the redirection was validated, and with what result.
 enum Validation {
     NotRequested,
     Passed,
@@ -84,7 +84,7 @@ fn warn(warnings: impl IntoIterator<Item: Display>, err: &mut dyn Write) {
     }
 }
 
-/// Reads the files of `dir`, which is `/etc`.
+/// Reads the files of `dir`, which is `/etc` outside of tests.
 fn read_etc(dir: &Path) -> Etc {
     let optional = |name| fs::read_to_string(dir.join(name)).unwrap_or_default();
     Etc::new(optional("passwd"), optional("group"), fs::read_to_string(dir.join("resolv.conf")))
@@ -99,7 +99,7 @@ fn apply_action(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut d
     }
 }
 
-/// Replaces names by ids.
+/// Returns the redirection with the names of users and groups replaced by their IDs.
 fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
     let mut redirect = settings.redirect.clone();
     etc.resolve(&mut redirect)?;
@@ -154,7 +154,7 @@ fn sentence(done: &Outcome) -> String {
     }
 }
 
-/// Prints the rules as text; owners are printed as given, by name or id.
+/// Prints the rules; owners are printed as given, by name or ID.
 fn print(settings: &Settings, file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
     let rules = rules::build(&settings.redirect, host(settings)?.ipv6);
     warn(rules::warning(&settings.redirect), err);

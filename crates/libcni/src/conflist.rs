@@ -1,7 +1,7 @@
 //! Decodes network configurations as container runtimes do; inserts the plugin's entry into a chain and removes it.
 //!
-//! `plan` calls it. Pure. Edits are made in the text, so that every byte outside of the entry keeps its value: key order, white
-//! space, number formats, duplicate keys and bytes that are not UTF-8 included.
+//! `install::plan` calls it. Pure. An edit only cuts and inserts bytes of the file, so that everything outside of the entry stays:
+//! key order, white space, number formats, duplicate keys, and bytes that are not UTF-8.
 
 mod decode;
 mod delegates;
@@ -18,10 +18,10 @@ const DEFAULT_NAME: &str = "k8s-pod-network";
 /// The version of a converted configuration that has none (Istio's choice).
 const DEFAULT_VERSION: &str = "0.3.1";
 
-/// A file that a runtime refuses, or whose network cannot hold the plugin's entry.
+/// Why a runtime refuses a file, or why its network cannot hold the plugin's entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// The file may be incomplete.
+    /// The file is not JSON, perhaps because another program is still writing it.
     #[error("the file is not JSON: {0}")]
     Json(json::Error),
     #[error("the file is not a JSON object")]
@@ -32,20 +32,20 @@ pub enum Invalid {
     /// A key's value has the wrong type.
     #[error("`{key}` is not {expected}")]
     Key { key: &'static str, expected: &'static str },
-    /// `cniVersions` or, beside it, `cniVersion` holds a version that `libcni` cannot parse.
+    /// `cniVersions`, or `cniVersion` of a list with `cniVersions`, holds a version that `libcni` cannot parse.
     #[error("{0:?} is no version")]
     Version(String),
     #[error("the file names no plugin")]
     NoPlugins,
     #[error("`type` is missing or empty")]
     NoType,
-    /// The plugin of a list at this index, from 0.
+    /// The plugin at this index in a list, counted from 0, is refused.
     #[error("plugin {index}: {reason}")]
     Plugin { index: usize, reason: Box<Self> },
-    /// A file of further plugins of a list.
+    /// The file of a drop-in plugin is refused.
     #[error("{file}, a plugin of this network: {reason}")]
     DropIn { file: String, reason: Box<Self> },
-    /// All plugins are in files of a directory, which the runtime appends to the list's own.
+    /// The list has no `plugins`, so that its network consists of drop-in plugins only.
     #[error(
         "`plugins` is missing: the runtime reads this network's plugins from a directory of their own; list them in `plugins`"
     )]
@@ -84,7 +84,7 @@ pub struct Single<'a> {
     kind: String,
     name: Option<String>,
     version: Option<String>,
-    /// The places of all members but `cniVersion`: key and value.
+    /// The byte ranges of the key and the value of each member other than `cniVersion`.
     members: Vec<[Range<usize>; 2]>,
 }
 
@@ -100,8 +100,8 @@ pub fn is_read(name: &str) -> bool {
 }
 
 impl<'a> Network<'a> {
-    /// Decodes a file as runtimes do, which expect a list in a `.conflist` and one plugin in a `.conf` or `.json`, whatever its
-    /// content. They read no other files; those are decoded by content.
+    /// Decodes a file as runtimes do: a `.conflist` as a list and a `.conf` or `.json` as one plugin, whatever its content. Files
+    /// with other extensions, which runtimes do not read, are decoded by content.
     pub fn of_file(name: &str, bytes: &'a [u8]) -> Result<Self, Invalid> {
         match name.rsplit_once('.') {
             Some((_, "conflist")) => List::decode(bytes).map(Self::List),
@@ -110,13 +110,13 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Decodes a list or the configuration of one plugin. As in Istio, the key `type` distinguishes them.
+    /// Decodes the configuration of one plugin if the file has the key `type`, as in Istio, and a list otherwise.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
         let has_type = decode::fields(&decode::map(bytes)?)?.contains_key("type");
         if has_type { Single::decode(bytes).map(Self::Single) } else { List::decode(bytes).map(Self::List) }
     }
 
-    /// The network's name.
+    /// Returns the network's name.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::List(list) => Some(list.name()),
@@ -129,7 +129,7 @@ impl<'a> Network<'a> {
         self.other_plugins().into_iter().any(|kind| delegates::MULTUS.contains(&kind))
     }
 
-    /// The version of the specification that the runtime gives to the network's plugins, as a list; an empty one means 0.1.0.
+    /// Returns the version of the specification that the runtime passes to the network's plugins, as a list; an empty one means 0.1.0.
     pub fn version(&self) -> &str {
         match self {
             Self::List(list) => &list.version,
@@ -147,15 +147,16 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The name of the directory beside a list from which the runtime loads further plugins of it. It is the network's name, and may
-/// be a path, or empty. `None` if the file is no list, or names all of its plugins.
+/// Returns the name of the directory with a list's drop-in plugins: plugin configurations `*.conf`, which `libcni` appends to the
+/// list. The directory is in the list's directory and has the network's name, which may be a path, or empty. `None` if the file is
+/// not a list, or sets `loadOnlyInlinedPlugins`.
 pub fn drop_in_directory(bytes: &[u8]) -> Option<String> {
     let document = decode::map(bytes).ok()?;
     let (name, loads_drop_ins) = decode::header(&decode::fields(&document).ok()?).ok()?;
     loads_drop_ins.then_some(name)
 }
 
-/// Decodes a file of further plugins of a list; returns the plugin's type.
+/// Decodes the file of a drop-in plugin; returns the plugin's type.
 pub fn decode_drop_in(bytes: &[u8]) -> Result<String, Invalid> {
     decode::drop_in(bytes)
 }
@@ -184,12 +185,12 @@ impl<'a> List<'a> {
         Ok(Self { bytes, name, version: decode::version(&fields), array: array.range(), plugins })
     }
 
-    /// The network's name.
+    /// Returns the network's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The types of the plugins, in their order.
+    /// Returns the types of the plugins, in their order.
     pub fn kinds(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.plugins.iter().map(|plugin| plugin.kind.as_str())
     }
@@ -198,12 +199,12 @@ impl<'a> List<'a> {
         &self.bytes[plugin.range.clone()]
     }
 
-    /// The texts of the entries of `istio-cni` in the list. An installed list has exactly one.
+    /// Returns the entries of `istio-cni` in the list, as JSON. An installed list has exactly one.
     pub fn entries(&self) -> impl Iterator<Item = &'a [u8]> {
         self.plugins.iter().filter(|plugin| plugin.is_ours()).map(|plugin| self.text(plugin))
     }
 
-    /// The list with `entry`, the text of a JSON object, at its end, and without other entries of the plugin.
+    /// Returns the list with `entry`, a JSON object, at its end, and without other entries of the plugin.
     pub fn with_entry(&self, entry: &str) -> Vec<u8> {
         let Some(bare) = self.without_entry() else {
             let Range { start, end } = self.array;
@@ -229,7 +230,7 @@ impl<'a> List<'a> {
         [&self.bytes[..end], b",", gap, indented.as_bytes(), &self.bytes[end..]].concat()
     }
 
-    /// The list without the plugin's entries; `None` if no other plugin is left.
+    /// Returns the list without the plugin's entries; `None` if no other plugin is left.
     pub fn without_entry(&self) -> Option<Vec<u8>> {
         let first_index = self.plugins.iter().position(|plugin| !plugin.is_ours())?;
         let mut text = self.bytes[..self.plugins[0].range.start].to_owned();
@@ -253,7 +254,7 @@ impl Plugin {
     }
 }
 
-/// The range from the comma before an element to the element.
+/// Returns the range from the comma before an element to the element.
 fn separator(bytes: &[u8], element: &Range<usize>) -> Range<usize> {
     let before = bytes[..element.start].trim_ascii_end();
     let comma = before.strip_suffix(b",").unwrap_or(before);
@@ -275,12 +276,12 @@ impl<'a> Single<'a> {
         Ok(Self { bytes, kind, name: field("name"), version: field("cniVersion"), members })
     }
 
-    /// The plugin's type.
+    /// Returns the plugin's type.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// A list of this plugin and `entry`. It keeps the name and the version of the configuration, if they exist: IPAM
+    /// Returns a list of this plugin and `entry`. It keeps the name and the version of the configuration, if they exist: IPAM
     /// plugins and the runtime's cache store their state under the network's name.
     pub fn chained(&self, entry: &str) -> Vec<u8> {
         let version = quoted(self.version.as_deref().unwrap_or(DEFAULT_VERSION));
@@ -296,7 +297,7 @@ impl<'a> Single<'a> {
     }
 }
 
-/// Whether two texts are the same JSON value.
+/// Whether two byte strings are the same JSON value.
 pub fn same_value(a: &[u8], b: &[u8]) -> bool {
     let value = |text| serde_json::from_slice::<serde_json::Value>(text).ok();
     matches!((value(a), value(b)), (Some(a), Some(b)) if a == b)

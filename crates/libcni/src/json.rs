@@ -1,6 +1,6 @@
-//! Scans JSON as Go's `encoding/json` does, and keeps the place of each value. Pure.
+//! Scans JSON as Go's `encoding/json` does, and records the byte range of each value. Pure.
 //!
-//! `conflist` reads network configurations by it, because container runtimes read them by Go's package. serde_json has other
+//! `conflist` reads network configurations with it, because container runtimes read them with Go's package. serde_json has other
 //! rules: Go accepts bytes that are not UTF-8 and lone surrogates, both as U+FFFD, and 10000 levels of nesting.
 
 use std::ops::Range;
@@ -8,12 +8,12 @@ use std::ops::Range;
 /// The number of nested arrays and objects that Go accepts (`maxNestingDepth`).
 pub(super) const MAX_DEPTH: usize = 10_000;
 
-/// A text that Go refuses as JSON.
+/// Why Go refuses a document as JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("it ends too early")]
     End,
-    /// No value, separator or end may have this byte at this offset, from 0.
+    /// JSON does not allow this byte at this offset, counted from 0.
     #[error("unexpected byte '{}' at offset {at}", byte.escape_ascii())]
     Unexpected { byte: u8, at: usize },
     #[error("more than {MAX_DEPTH} levels of nesting")]
@@ -36,11 +36,11 @@ struct Node {
     kind: Kind,
     start: usize,
     end: usize,
-    /// The index of the first node behind this value and its children.
+    /// The index of the first node after this value and its children.
     next: usize,
 }
 
-/// A text and its values, each before its children. Keys of an object are strings before their values. A flat vector is
+/// A document and its values, each before its children. The keys of an object are strings before their values. A flat vector is
 /// dropped without recursion, whatever the nesting.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
@@ -58,7 +58,7 @@ pub(super) struct Value<'d> {
 }
 
 impl<'a> Document<'a> {
-    /// Scans a whole text.
+    /// Scans a document, which must be one JSON value.
     pub(super) fn scan(bytes: &'a [u8]) -> Result<Self, Error> {
         let mut scanner = Scanner { bytes, at: 0, nodes: Vec::new(), open: Vec::new(), depth: 0 };
         scanner.value()?;
@@ -72,7 +72,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The outermost value.
+    /// Returns the outermost value.
     pub(super) fn root(&self) -> Value<'_> {
         Value { document: self, at: 0 }
     }
@@ -87,37 +87,37 @@ impl<'d> Value<'d> {
         self.node().kind
     }
 
-    /// The place of the value's text in the document.
+    /// Returns the value's byte range in the document.
     pub(super) fn range(self) -> Range<usize> {
         self.node().start..self.node().end
     }
 
-    /// The numbers in this value.
+    /// Returns the numbers in this value, at any depth, as they are written.
     pub(super) fn numbers(self) -> impl Iterator<Item = &'d str> {
         let Document { bytes, nodes, .. } = self.document;
         let numbers = nodes[self.at..self.node().next].iter().filter(|node| node.kind == Kind::Number);
         numbers.map(|node| std::str::from_utf8(&bytes[node.start..node.end]).unwrap_or_default())
     }
 
-    /// The elements of an array, or the keys and values of an object.
+    /// Returns the elements of an array, or the keys and values of an object.
     fn children(self) -> impl Iterator<Item = Self> {
         let end = self.node().next;
         let child = move |at: usize| (at < end).then_some(Self { at, ..self });
         std::iter::successors(child(self.at + 1), move |value| child(value.node().next))
     }
 
-    /// The elements of an array; none for other values.
+    /// Returns the elements of an array; none for other values.
     pub(super) fn elements(self) -> impl Iterator<Item = Self> {
         self.children().filter(move |_| self.kind() == Kind::Array)
     }
 
-    /// The keys and values of an object in the order of the text; none for other values.
+    /// Returns the keys and values of an object in document order; none for other values.
     pub(super) fn members(self) -> impl Iterator<Item = (Self, Self)> {
         let mut children = self.children().filter(move |_| self.kind() == Kind::Object);
         std::iter::from_fn(move || Some((children.next()?, children.next()?)))
     }
 
-    /// The content of a string.
+    /// Returns the content of a string, without escapes; `None` for other values.
     pub(super) fn text(self) -> Option<String> {
         let Range { start, end } = self.range();
         (self.kind() == Kind::String).then(|| unquoted(&self.document.bytes[start + 1..end - 1]))
@@ -152,7 +152,7 @@ fn push_lossy(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Reads the four digits behind `\u`, and the escape behind them if both are a pair of surrogates.
+/// Reads the four digits after `\u`, and the next escape if the two are a pair of surrogates.
 fn escaped_char(inner: &mut &[u8]) -> char {
     let first = code_unit(inner).unwrap_or_default();
     *inner = &inner[4.min(inner.len())..];
@@ -233,7 +233,7 @@ impl Scanner<'_> {
         if self.open.len() > MAX_DEPTH { Err(Error::Depth) } else { Ok(()) }
     }
 
-    /// Scans the next element or member of a container, or its end.
+    /// Scans the next element or member of a container, or the container's end.
     fn child(&mut self, container: usize) -> Result<(), Error> {
         let is_object = self.nodes[container].kind == Kind::Object;
         self.space();
@@ -307,7 +307,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Skips the next byte if it has a property; returns whether it has.
+    /// Skips the next byte if it has a property; returns whether it was skipped.
     fn skip(&mut self, has_property: impl Fn(u8) -> bool) -> bool {
         let skips = self.peek().is_ok_and(has_property);
         self.at += usize::from(skips);

@@ -3,8 +3,8 @@
 //! The cache has, for each attachment, the chain as the runtime read it at ADD, which CRI-O executes again at CHECK and DEL. Multus
 //! caches its delegates in the same way and executes them at each DEL, on any runtime.
 //!
-//! After a removal an entry that names the plugin would make DEL fail, so the removal edits the entry: neither DEL nor CHECK of the
-//! other plugins needs this one. Source: `libcni/api.go` of `containernetworking/cni` 1.3 (`cachedInfo`).
+//! After a removal, DEL would fail for an attachment whose cached chain names the plugin, so the removal edits the cache: neither
+//! DEL nor CHECK of the other plugins needs this one. Source: `libcni/api.go` of `containernetworking/cni` 1.3 (`cachedInfo`).
 #![expect(clippy::disallowed_methods, reason = "edits the runtime's cache")]
 
 pub mod conflist;
@@ -26,28 +26,28 @@ use conflist::{List, without_delegated};
 
 /// libcni's cache on a node, unless the runtime sets another directory.
 pub const CACHE: &str = "/var/lib/cni";
-/// The directory of the entries in it.
+/// The subdirectory of [`CACHE`] with libcni's entries.
 const RESULTS: &str = "results";
-/// The directory of Multus' cache in it, unless Multus' `cniDir` names another one.
+/// The subdirectory of [`CACHE`] with Multus' entries, unless Multus' `cniDir` names another directory.
 const MULTUS: &str = "multus";
 
-/// The number of entries that are read. A node has far fewer attachments, but entries of pods that are gone may be left.
+/// The largest number of entries in a directory. A node has far fewer attachments, but entries of deleted pods may be left.
 const MAX_ENTRIES: usize = 65_536;
 /// The size limit of an entry, in bytes: a configuration in base64 and a result.
 const MAX_SIZE: u64 = 4 << 20;
 
-/// The entries that are edited.
+/// Which entries are edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edited<'a> {
     All,
-    /// Those of the container with this ID.
+    /// The entries of the container with this ID.
     Of(&'a str),
 }
 
-/// The result of an edit.
+/// What an edit changed and left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cached {
-    /// The number of entries from which the plugin was taken.
+    /// The number of entries from which the plugin was removed.
     pub edited: usize,
     /// The number of entries that still name the plugin.
     pub naming: usize,
@@ -63,14 +63,14 @@ pub struct Error {
     cause: io::Error,
 }
 
-/// The members of an entry that are read here; the bytes of all others stay.
+/// The members of an entry. Those that are not edited keep their bytes.
 type Members = BTreeMap<String, Box<RawValue>>;
 
-/// Takes the plugin out of the chains of cached attachments in `cache`, libcni's directory. A cache without entries counts as
-/// edited; a missing `cache` does not, because the runtime's may be elsewhere.
+/// Removes the plugin from the chains of cached attachments in `cache`, libcni's directory. A cache without entries is treated as
+/// edited; a missing `cache` is an error, because the runtime may use another directory.
 ///
-/// An entry is overwritten in place by text of the same length, in one write: a rename could restore an entry that the runtime has
-/// just removed, and a shorter file could be read between the write and the truncation.
+/// An entry is overwritten in place, in one write of the same length: a rename could restore an entry that the runtime has just
+/// removed, and with a shorter entry, a reader could see the end of the old one before the truncation.
 pub fn edit(cache: &Path, edited: Edited<'_>) -> Result<Cached, Error> {
     fs::metadata(cache).map_err(|cause| Error { path: cache.to_owned(), verb: "read", cause })?;
     let own = edit_directory(&cache.join(RESULTS), edited, |content, _| attachment(content))?;
@@ -78,7 +78,7 @@ pub fn edit(cache: &Path, edited: Edited<'_>) -> Result<Cached, Error> {
     Ok(Cached { edited: own.edited + multus.edited, naming: own.naming + multus.naming })
 }
 
-/// Edits the entries of a directory, which may be missing. `parse` gets an entry's content and its name.
+/// Edits the entries of a directory, which may be missing. `parse` gets an entry's content and file name.
 fn edit_directory(
     directory: &Path,
     edited: Edited<'_>,
@@ -109,7 +109,7 @@ fn edit_directory(
 }
 
 enum Outcome {
-    /// The entry does not name the plugin, or its owner could not parse it.
+    /// The entry does not name the plugin, or libcni or Multus could not parse it.
     Other,
     Edited,
     Naming,
@@ -118,7 +118,7 @@ enum Outcome {
 /// An entry that names the plugin.
 struct Naming {
     container: String,
-    /// The entry's text without the plugin; `None` if its chain has no other plugin, because libcni refuses an empty chain.
+    /// The entry's content without the plugin; `None` if its chain has no other plugin, because libcni refuses an empty chain.
     without_plugin: Option<Vec<u8>>,
 }
 
@@ -165,8 +165,8 @@ fn attachment(content: &[u8]) -> Option<Naming> {
     Some(Naming { container, without_plugin })
 }
 
-/// The text of a list without the plugin, also in Multus' delegates; `Some(None)` if the list has no other plugin, or libcni would
-/// refuse it; `None` if it does not name the plugin.
+/// Returns a list without the plugin, also in Multus' delegates; `None` if the list does not name the plugin; `Some(None)` if it
+/// has no other plugin, or libcni would refuse it.
 fn without_plugin(list: &[u8]) -> Option<Option<Vec<u8>>> {
     let bare = match List::decode(list) {
         Ok(decoded) if decoded.entries().next().is_some() => match decoded.without_entry() {
@@ -180,7 +180,7 @@ fn without_plugin(list: &[u8]) -> Option<Option<Vec<u8>>> {
     delegated.or(bare).map(Some)
 }
 
-/// Whether a text holds the plugin's name, wherever.
+/// Whether the plugin's name occurs anywhere in `text`.
 pub fn mentions_plugin(text: &[u8]) -> bool {
     text.windows(contract::PLUGIN_NAME.len()).any(|part| part == contract::PLUGIN_NAME.as_bytes())
 }
@@ -210,7 +210,7 @@ mod tests {
         cache
     }
 
-    /// The chain of an entry, after the check that all other members are unchanged.
+    /// Returns the chain of an entry; asserts that all other members are unchanged.
     fn chain_of(cache: &Path, name: &str, before: &str) -> Value {
         let content = fs::read_to_string(cache.join(RESULTS).join(name)).unwrap();
         assert_eq!(content.len(), before.len());
@@ -236,14 +236,14 @@ mod tests {
         assert_eq!(fs::read_to_string(cache.path().join("results/k8s-c-eth0")).unwrap(), other);
     }
 
-    /// The entry of a container with this list, and the list after the removal.
+    /// Returns the list of a cached attachment after the removal.
     fn without_the_plugin(list: &[u8]) -> Option<Vec<u8>> {
         let entry = json!({ "containerId": "a", "config": STANDARD.encode(list) }).to_string();
         let edited: Value = serde_json::from_slice(&attachment(entry.as_bytes())?.without_plugin?).unwrap();
         Some(STANDARD.decode(edited["config"].as_str().unwrap()).unwrap())
     }
 
-    /// Go decodes bytes that are no UTF-8, lone surrogates and duplicate keys, and CRI-O executes such a list.
+    /// Go decodes bytes that are not UTF-8, lone surrogates and duplicate keys, and CRI-O executes such a list.
     #[test]
     fn a_list_that_only_go_decodes_loses_the_plugin_and_no_other_byte() {
         for start in [&b"{\"_c\":\"caf\xe9\","[..], b"{\"c\xe9\":1,", b"{\"\\ud800\":1,", b"{\"x\":1,\"x\":2,"] {

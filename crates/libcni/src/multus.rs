@@ -1,7 +1,7 @@
 //! Multus' cache of the delegates that it called at ADD, which it calls again at DEL. Pure.
 //!
-//! A file for each container, named by its ID, contains an array of delegates. Source: `pkg/multus/multus.go` of multus-cni 4.2
-//! (`saveDelegates`).
+//! A file for each container, named by the container's ID, contains an array of delegates. Source: `pkg/multus/multus.go` of
+//! multus-cni 4.2 (`saveDelegates`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,9 +14,9 @@ use super::{Members, Naming, without_plugin};
 const SINGLE: &str = "Conf";
 /// The member with a list of plugins.
 const LIST: &str = "ConfList";
-/// The member with the text of either, in base64, from which Multus calls the plugins.
+/// The member with either configuration in base64, from which Multus calls the plugins.
 const TEXT: &str = "Bytes";
-/// The member that names the interface. Without it, Multus names the interface by the delegate's place in the array.
+/// The member that names the interface. Without it, Multus names the interface by the delegate's index in the array.
 const INTERFACE: &str = "ifnameRequest";
 
 /// Parses the file of a container; `None` if no delegate names the plugin, or Multus could not parse it.
@@ -42,8 +42,8 @@ fn text(delegate: &Members) -> Option<Vec<u8>> {
     STANDARD.decode(serde_json::from_str::<String>(delegate.get(TEXT)?.get()).ok()?).ok()
 }
 
-/// The delegates without the plugin; `None` if no other plugin would be left in the first one, which gives the pod its interface, or
-/// in another list.
+/// Returns the delegates without the plugin; `None` if the first one, which gives the pod its interface, or a list would have no
+/// plugin left.
 fn without(delegates: Vec<Members>) -> Option<Vec<Members>> {
     let mut left: Vec<Members> = Vec::new();
     for (index, mut delegate) in delegates.into_iter().enumerate() {
@@ -83,7 +83,7 @@ mod tests {
         json!({ "Conf": { "type": kind }, "ConfList": { "name": "" }, "Bytes": STANDARD.encode(json!({ "type": kind }).to_string()) })
     }
 
-    /// The delegates without the plugin, if they name it.
+    /// Returns the delegates without the plugin, if they name it.
     fn edited(delegates: &Value) -> Option<Option<Value>> {
         let naming = parse(delegates.to_string().as_bytes(), "a")?;
         assert_eq!(naming.container, "a");

@@ -25,14 +25,14 @@ pub const LIMITS: Limits = Limits { head: 8 << 10, body: 4 << 20 };
 /// time limit, and a response that has arrived by then must still be read.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// The agent's response.
+/// The agent's response to a request for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
     Known(Box<PodFacts>),
     Unknown,
 }
 
-/// The agent gave no usable response.
+/// Why the agent gave no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No process listens: the agent is not installed, or is being replaced.
@@ -69,14 +69,14 @@ pub struct Pending {
     stream: Timed<UnixStream>,
 }
 
-/// Requests a pod's [`PodFacts`]; `uid` excludes another pod of the same name. Connecting, request and response
-/// together take at most `limit`.
+/// Requests a pod's [`PodFacts`]; `uid` excludes another pod of the same name. Connecting and sending take at most
+/// `limit`, whose end is also the deadline of [`Pending::response`].
 pub fn request(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Pending, Error> {
     send(path, &requests::pod(pod, uid), limit)
 }
 
 /// Returns the response to `GET target`, whatever its status. Connecting, request and response together take at most
-/// `limit`.
+/// `limit`, or up to 50 ms longer if little of it remains for the response.
 pub fn get(path: &Path, target: &str, limit: Duration) -> Result<http::Response, Error> {
     send(path, target, limit)?.receive().map(|(_, response)| response)
 }
@@ -93,8 +93,8 @@ fn send(path: &Path, target: &str, limit: Duration) -> Result<Pending, Error> {
 }
 
 impl Pending {
-    /// Waits for the response. One that has already arrived is read even after the deadline. Uses only the open
-    /// connection, so the thread may be in any netns.
+    /// Waits for the response until the deadline, and at least 50 ms, so that a response that has already arrived is
+    /// read. Uses only the open connection, so the thread may be in any netns.
     pub fn response(self) -> Result<Response, Error> {
         let (path, response) = self.receive()?;
         match response.status {
@@ -129,8 +129,8 @@ fn connect_to(path: &Path, limit: Duration) -> Result<UnixStream, Error> {
     })
 }
 
-/// Connects within `limit`: with a full backlog the standard library's `connect` would block forever, while a send
-/// timeout ends it (`unix_stream_connect`). The timeout also applies to later writes.
+/// Connects within `limit`. If the backlog is full, the standard library's `connect` blocks without limit; here a send
+/// timeout ends it (`unix_stream_connect` in the kernel). The timeout also applies to later writes.
 pub fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
     let address = UnixAddr::new(path)?;
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;

@@ -1,7 +1,7 @@
-//! The client of the API server: reads one Pod, if no agent responds.
+//! The client of the API server: reads one Pod, if the agent returned no [`PodFacts`].
 //!
-//! Blocking rustls over one connection, without pool or async runtime: a plugin sends one request and exits. The token
-//! appears only in the request.
+//! Each request opens its own connection with blocking rustls, without pool or async runtime, because a plugin usually
+//! sends one request and exits. The token appears only in the request.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ mod tls;
 /// Size limits of the API server's response; etcd stores objects of up to 1.5 MiB.
 pub const LIMITS: Limits = Limits { head: 16 << 10, body: 4 << 20 };
 
-/// The reason for which no [`PodFacts`] came from the API server.
+/// Why the API server returned no [`PodFacts`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -49,7 +49,7 @@ pub enum Error {
     Facts { server: SocketAddr, error: ExtractError },
 }
 
-/// The meaning of a failed response's status for the lookup.
+/// The class of an error response, by its HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// 401: the token is not valid, or not valid yet.
@@ -64,7 +64,7 @@ pub enum Refusal {
     Throttled,
     /// 5xx
     Server,
-    /// A status that no GET should have.
+    /// Any other status, which no response to a GET should have.
     Other,
 }
 

@@ -1,5 +1,5 @@
 //! Deadlines, and streams with a deadline: each read and write is limited to the remaining time, so that a peer that
-//! sends single bytes cannot delay a pod.
+//! sends single bytes cannot prolong a lookup.
 #![expect(clippy::disallowed_methods, reason = "this file owns the clock and the pauses of the pod room")]
 
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ impl Deadline {
         Self(Instant::now() + limit)
     }
 
-    /// Moves the deadline to at least `grace` from now.
+    /// Returns the deadline, or `grace` from now if that is later.
     pub(crate) fn no_earlier_than(self, grace: Duration) -> Self {
         Self(self.0.max(Instant::now() + grace))
     }

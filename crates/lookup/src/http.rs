@@ -16,7 +16,7 @@ pub struct Limits {
     pub body: usize,
 }
 
-/// No usable response.
+/// Why there is no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("no complete response within the time limit")]
@@ -24,7 +24,7 @@ pub enum Error {
     /// The peer closed the connection before the response was complete.
     #[error("connection closed after {received} bytes of a response")]
     Closed {
-        /// Number of bytes received before.
+        /// The number of bytes received before the close.
         received: usize,
     },
     #[error("the response's {part} is larger than {limit} bytes")]
@@ -79,7 +79,7 @@ pub(crate) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error>
         .map_err(|error| if is_closed(&error) { Error::Closed { received: 0 } } else { error.into() })
 }
 
-/// Reads a complete response. An agent's usually comes with the first read.
+/// Reads a complete response. An agent's response usually arrives in one read.
 pub(crate) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response, Error> {
     let mut received = Vec::new();
     // An agent's response has about 1 KiB; a larger buffer would touch unused pages of the stack.
@@ -106,7 +106,7 @@ pub(crate) fn get(target: &str, host: &str, headers: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\nConnection: close\r\n{headers}\r\n")
 }
 
-/// Returns the start of a foreign body for an error message, on one line.
+/// Returns the start of a response body on one line, for an error message.
 pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(800)]);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect::<String>().trim().to_owned()

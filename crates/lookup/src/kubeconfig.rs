@@ -1,7 +1,7 @@
 //! The kubeconfig that the installer writes for the plugin: the API server's address and the credentials.
 //!
-//! Read again for each request, because the token is replaced every hour. Errors name file and field; no error, log or
-//! `Debug` output shows a token.
+//! The file is read again for each request, because the token is replaced every hour. Errors name file and field; no
+//! error, log or `Debug` output shows a token.
 #![expect(clippy::disallowed_methods, reason = "this file owns the reading of the kubeconfig and of its token file")]
 
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Kubeconfig {
     pub token: Token,
 }
 
-/// The certificates of the API server that are accepted.
+/// Which certificates of the API server are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// Certificates of these authorities (PEM).
@@ -101,7 +101,7 @@ pub fn load(path: &Path) -> Result<Kubeconfig, Error> {
     let token = match parsed.credential {
         Credential::Token(token) => token,
         Credential::File(file) => {
-            // A relative path starts at the kubeconfig, as in client-go.
+            // A relative path is relative to the kubeconfig's directory, as in client-go.
             let text = read(&path.parent().unwrap_or(Path::new("/")).join(file))?;
             Token::parse(&String::from_utf8_lossy(&text)).map_err(content)?
         }
@@ -119,7 +119,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A kubeconfig whose token may be in another file.
+/// A parsed kubeconfig. Its token may be in another file, which has not been read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
     pub server: SocketAddr,
@@ -162,7 +162,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
 }
 
 impl Token {
-    /// Checks a token. White space around it is removed, because it belongs to the file that holds the token.
+    /// Checks a token. Surrounding white space is removed, such as the newline at the end of a token file.
     fn parse(text: &str) -> Result<Self, Fault> {
         let token = text.trim();
         let visible = token.bytes().all(|b| b.is_ascii_graphic());

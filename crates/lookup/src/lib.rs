@@ -46,11 +46,11 @@ pub struct Found {
     /// The [`PodFacts`] of the pod with the requested UID.
     pub facts: PodFacts,
     pub source: Source,
-    /// Number of rounds, from 1.
+    /// The number of rounds, at least 1. A round requests the facts from the agent and then from the API server.
     pub attempts: u32,
 }
 
-/// The reason for which the agent returned no [`PodFacts`].
+/// Why the agent returned no [`PodFacts`].
 #[derive(Debug, thiserror::Error)]
 pub enum AgentMiss {
     #[error("{0}")]
@@ -62,7 +62,7 @@ pub enum AgentMiss {
     OtherUid(String),
 }
 
-/// The reason for which the API server returned no [`PodFacts`].
+/// Why the API server returned no [`PodFacts`].
 #[derive(Debug, thiserror::Error)]
 pub enum ApiMiss {
     #[error("{0}")]
@@ -80,7 +80,7 @@ pub struct Error {
     pub pod: PodName,
     /// The UID that the runtime passed.
     pub uid: Option<String>,
-    /// Number of rounds.
+    /// The number of rounds.
     pub attempts: u32,
     pub elapsed: Duration,
     pub agent: Box<AgentMiss>,
@@ -92,8 +92,9 @@ fn rounds(number: u32) -> String {
 }
 
 impl Error {
-    /// Whether the runtime may succeed later: a source was absent or busy, or did not accept the token yet. False if
-    /// the API server reports that the pod does not exist.
+    /// Whether a retry by the runtime may succeed, which depends only on the API server's failure: true if the connection
+    /// failed, the server was busy or did not accept the token, or the kubeconfig is unusable; false if the server refused
+    /// the request otherwise, such as with 404, or returned an invalid pod or another pod of that name.
     pub fn is_temporary(&self) -> bool {
         match &*self.api {
             ApiMiss::OtherUid(_) => false,
@@ -112,7 +113,7 @@ impl Error {
     }
 }
 
-/// A lookup whose request was sent to the agent. The caller can do other work until the response comes.
+/// A lookup whose request was sent to the agent. The caller can do other work before it reads the response.
 #[derive(Debug)]
 pub struct Lookup<'a> {
     run_dir: &'a Path,
@@ -154,8 +155,8 @@ pub struct NoAgentFacts<'a> {
 }
 
 impl NoAgentFacts<'_> {
-    /// Queries the API server with the kubeconfig in the run directory, then agent and API server in turns. Connects
-    /// from the calling thread's netns, which must be the node's.
+    /// Queries the API server with the kubeconfig in the run directory, then the agent and the API server alternately.
+    /// Connects from the calling thread's netns, which must be the node's.
     pub fn fall_back_to_api(self) -> Result<Found, Error> {
         let Self { run_dir, pod, uid, budget, watch, miss: mut agent } = self;
         let left = || budget.total.saturating_sub(watch.elapsed());
@@ -209,8 +210,8 @@ impl ApiMiss {
             Self::OtherUid(_) => Outlook::Doubtful,
             Self::Failed(error) => match error {
                 api::Error::Connect { .. } | api::Error::Exchange { .. } => Outlook::Temporary,
-                // After a boot the agent writes the kubeconfig as soon as it starts; a sandbox that failed now would be
-                // retried only after ten seconds or more.
+                // After a boot the agent writes the kubeconfig as soon as it starts; if this sandbox failed now, it would
+                // be retried only after ten seconds or more.
                 api::Error::Kubeconfig(kubeconfig::Error::Read { error, .. }) if is_absent(error) => Outlook::Temporary,
                 api::Error::Refused { refusal: Refusal::Conflict | Refusal::Throttled | Refusal::Server, .. } => {
                     Outlook::Temporary

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-/// Time limits of a lookup, while the sandbox waits.
+/// The time limits of a lookup, during which the pod's sandbox waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookupBudget {
-    /// One request to the agent, which may itself wait for a pod that it has no entry for yet.
+    /// One request to the agent, which may itself wait for a pod that is not in its cache yet.
     pub agent: Duration,
     /// One request to the API server.
     pub per_request: Duration,
     /// All requests and pauses together.
     pub total: Duration,
-    /// Limit for retrying after responses that will probably not change: no such pod, another pod of that name, no
-    /// permission, an invalid kubeconfig. They are retried at all because the token may be rotating.
+    /// Limit for retries after failures that will probably persist: no such pod, another pod of that name, no
+    /// permission, an invalid kubeconfig. Such requests are retried at all because the token may be rotating.
     pub doubtful: Duration,
-    /// The first pause between two rounds; each following one doubles, up to eight times the first.
+    /// The first pause between two rounds; each following pause doubles, up to eight times the first.
     pub backoff: Duration,
 }
 
 impl Default for LookupBudget {
-    /// Limits well below the two to four minutes after which kubelets give up on a sandbox. Istio's plugin makes thirty
-    /// attempts, whatever time they take.
+    /// Returns limits well below the two to four minutes after which kubelets give up on a sandbox. Istio's plugin makes
+    /// thirty attempts, however long they take.
     fn default() -> Self {
         Self {
             agent: Duration::from_secs(2),
@@ -33,8 +33,8 @@ impl Default for LookupBudget {
 }
 
 impl LookupBudget {
-    /// Limits of CHECK: one round. A runtime that restarts calls CHECK for one pod after the other, and no pod depends on
-    /// the result.
+    /// The limits of CHECK: one round. A restarted runtime calls CHECK for all pods in sequence, and no pod depends on the
+    /// result.
     pub const CHECK: Self = Self {
         agent: Duration::from_secs(2),
         per_request: Duration::from_secs(1),
@@ -45,7 +45,7 @@ impl LookupBudget {
     };
 }
 
-/// The prospects of a retry.
+/// Whether a retry may succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
     /// The failure is temporary: a restart, a busy server, a broken connection.
@@ -78,7 +78,8 @@ impl RetryPolicy {
         Self { budget, attempts: 0, doubtful_since: None }
     }
 
-    /// Decides after another round without [`PodFacts`](podfacts::PodFacts), which ended `elapsed` after the start.
+    /// Decides the next step after a round without [`PodFacts`](podfacts::PodFacts) that ended `elapsed` after the
+    /// lookup's start.
     pub fn after(&mut self, outlook: Outlook, elapsed: Duration) -> Step {
         let wait = self.budget.backoff * (1 << self.attempts.min(3));
         self.attempts += 1;

@@ -72,7 +72,7 @@ impl fmt::Display for Change<'_> {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
-    /// The sequence number of the acknowledged message.
+    /// The sequence number of the message that requests the acknowledgement.
     pub(super) last: u32,
     /// The sequence number of each change's last message.
     ends: Vec<u32>,
@@ -101,7 +101,7 @@ pub(super) fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<
     Ok(Batch { bytes: out.w.into_bytes()?, last, ends })
 }
 
-/// The table's name is the first attribute of all messages about a table's content.
+/// The attribute with the table's name, which has the same number in all messages.
 const TABLE: u16 = {
     assert!(NFTA_TABLE_NAME == NFTA_CHAIN_TABLE && NFTA_RULE_TABLE == NFTA_SET_TABLE);
     assert!(NFTA_TABLE_NAME == NFTA_RULE_TABLE && NFTA_SET_TABLE == NFTA_SET_ELEM_LIST_TABLE);
@@ -209,9 +209,9 @@ impl Out {
         });
     }
 
-    /// Appends an anonymous set of ports as nft does. `nft list` prints its elements by the key type.
+    /// Appends the messages that create an anonymous set of ports, as nft does. `nft list` formats the elements by the key type.
     fn set(&mut self, table: TableId, id: u32, ports: &[Port]) {
-        /// The number of the data type of ports in nft's `enum datatypes`; the kernel does not interpret it.
+        /// The data type of ports in nft's `enum datatypes`; the kernel does not interpret it.
         const TYPE_INET_SERVICE: u32 = 13;
         self.message(NFT_MSG_NEWSET, flag::CREATE, table, |w, _| {
             w.text(NFTA_SET_NAME, wire::ANONYMOUS);

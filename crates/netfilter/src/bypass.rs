@@ -1,6 +1,7 @@
-//! Finds other programs' rules that make packets skip an own jump: an ACCEPT or RETURN before it in a built-in chain.
+//! Finds other programs' rules that make packets skip the jump to an own chain: an ACCEPT or RETURN before it in a built-in
+//! chain.
 //!
-//! They are not changed, because they may be intended; CHECK reports them. Pure.
+//! These rules are not changed, because they may be intended; CHECK reports them. Pure.
 
 use super::describe;
 use super::diff::leads_to_own;
@@ -9,7 +10,7 @@ use super::expr::{Expr, Verdict};
 use super::image::{Body, Image};
 use super::live::Live;
 
-/// Returns a difference for each rule that makes packets skip an own jump; none in chains without a jump to own chains.
+/// Returns a difference for each rule that makes packets skip a jump to an own chain.
 pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Difference> {
     let mut found = Vec::new();
     for table in &live.tables {

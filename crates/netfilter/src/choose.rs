@@ -8,7 +8,7 @@ use ruleset::Family;
 use super::uapi::*;
 use super::{Backend, Error, legacy};
 
-/// The properties of the kernel and the netns that determine the backend.
+/// The properties of the kernel, the netns and the installed programs that determine the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelFacts {
     /// The netns has iptables-legacy tables of either family.
@@ -24,10 +24,10 @@ pub struct KernelFacts {
     pub compat: bool,
 }
 
-/// No usable backend.
+/// Why no backend is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// The kernel has no nf_tables, although a backend that needs it was required or no other is left.
+    /// The kernel has no nf_tables, which the required backend needs.
     #[error("the kernel has no nf_tables: load the module nf_tables")]
     NfTables,
     #[error("the kernel's nf_tables has no iptables extensions: load the modules nft_compat, xt_owner and xt_REDIRECT")]
@@ -42,7 +42,7 @@ pub enum Unavailable {
 }
 
 impl Unavailable {
-    /// Whether a program is missing. The programs are those of the process's mount namespace.
+    /// Whether a program is missing in the process's mount namespace.
     pub fn is_missing_program(self) -> bool {
         matches!(self, Self::LegacyPrograms | Self::All)
     }
@@ -86,7 +86,7 @@ pub fn candidates(
     if found.is_empty() { Err(Unavailable::All) } else { Ok(found) }
 }
 
-/// Selects the backend of a typical kernel without querying it. If the kernel lacks a feature, [`probe`] and
+/// Selects the backend for a typical kernel, without querying the kernel. If it lacks a feature, [`probe`] and
 /// [`candidates`] give the alternatives.
 pub fn presume(native: bool, forced: Option<IptablesBinary>, legacy_in_use: bool) -> Backend {
     match forced {
@@ -119,7 +119,7 @@ pub fn probe() -> Result<KernelFacts, Error> {
     Ok(KernelFacts { legacy_in_use, legacy_programs, plain_programs, nf_tables, compat })
 }
 
-/// Whether the kernel supports nf_tables, and the iptables extensions that every rule set needs.
+/// Returns whether the kernel supports nf_tables, and whether it supports the iptables extensions that every rule set needs.
 fn nf_tables() -> Result<(bool, bool), Error> {
     const GETGEN: u16 = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETGEN);
     const COMPAT_GET: u16 = message_type(NFNL_SUBSYS_NFT_COMPAT, NFNL_MSG_COMPAT_GET);

@@ -1,5 +1,4 @@
-//! Encodes rules as iptables-nft 1.8.9 does: its `iptables-save` prints the same text as for rules that it loaded
-//! itself.
+//! Encodes rules as iptables-nft 1.8.9 does: its `iptables-save` prints them like rules that iptables-nft itself loaded.
 //!
 //! The order of expressions is iptables': interfaces, protocol, source, destination, the other matches in the rule's
 //! order, counter, target.
@@ -15,7 +14,7 @@ use super::expr::{Base, Expr, Meta, Op, Value, Verdict};
 use super::image::{Body, Chain, Hook, Image, Rule, Table, TableId};
 use super::xt::{self, Id};
 
-/// Encodes the tables `mangle`, `nat` and `raw` of both families.
+/// Encodes the tables `mangle`, `nat` and `raw` for both families.
 pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
     let mut tables = Vec::new();
     for family in [Family::V4, Family::V6] {
@@ -127,7 +126,7 @@ fn target(target: &Target, family: Family) -> Expr {
     }
 }
 
-/// Returns the numeric id; names must be resolved before.
+/// Returns the numeric id; fails for a name, which the caller must have resolved.
 pub(super) fn id(owner: &Owner) -> Result<u32, Unencodable> {
     match owner {
         Owner::Id(id) => Ok(*id),
@@ -189,7 +188,7 @@ pub(super) fn network(side: Side, net: IpNet) -> (u8, Value, Value) {
     (offset, bytes(net.network()), bytes(net.netmask()))
 }
 
-/// Compares an address with a range; omits a prefix length of 0, which matches everything.
+/// Compares an address with a range; a range of all addresses needs no comparison, unless it is negated.
 fn address(side: Side, net: IpNet, op: Op, exprs: &mut Vec<Expr>) {
     let (offset, network, mask) = network(side, net);
     let prefix = net.prefix_len();

@@ -34,8 +34,8 @@ pub(super) fn hook(hook: Option<Hook>) -> String {
     hook.map_or_else(none, |h| text(h.kind, h.number, h.priority))
 }
 
-/// Formats the observed hook of a base chain; its policy only if that is not accept and the chain is `own`. In other chains it is
-/// another program's choice.
+/// Formats the observed hook of a base chain, with the policy drop only if the chain is `own`: another program may have
+/// chosen the policy of a shared chain.
 pub(super) fn live_hook(hook: Option<&LiveHook>, own: bool) -> String {
     let drops = hook.is_some_and(|hook| own && !hook.accepts);
     hook.map_or_else(none, |h| text(&h.kind, h.number, h.priority)) + if drops { ", policy drop" } else { "" }

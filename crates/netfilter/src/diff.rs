@@ -33,7 +33,7 @@ pub(super) struct Comparison<'a> {
     pub(super) changes: Vec<Change<'a>>,
 }
 
-/// `former` has the rules that earlier settings may have added.
+/// Compares `live` with `image`. `former` holds the rules that earlier settings may have added.
 pub(super) fn compare<'a>(image: Image<'a>, former: &Image<'_>, live: &'a Live) -> Comparison<'a> {
     let mut work = Work::new(live.owned);
     for live in &live.tables {
@@ -145,7 +145,7 @@ impl<'a> Work<'a> {
         self.deleted_chains.push(Change::DeleteChain(table, &chain.name));
     }
 
-    /// Deletes rules that jump to our chains from a chain in which none is desired.
+    /// Deletes rules that jump to our chains from a shared chain in which no rule is desired.
     fn strays(&mut self, table: TableId, chain: &'a LiveChain) {
         let owned = self.owned;
         for (i, rule) in chain.rules.iter().enumerate().filter(|(_, r)| leads_to_own(table, r, owned)) {
@@ -154,7 +154,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Deletes rules of earlier settings from shared chains of a table in which these settings have left a chain of ours.
+    /// Deletes the `former` rules that are not desired from the shared chains of a table that has an own chain that is not
+    /// desired.
     fn residue(&mut self, former: &Table<'_>, wanted: Option<&Table<'_>>, live: &'a LiveTable) {
         let owned = self.owned;
         let wanted = |name: &str| wanted.into_iter().flat_map(|t| &t.chains).find(|chain| chain.name == name);
@@ -211,7 +212,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Plans the changes for the rules between two that match: missing rules are added, and surplus ones are deleted.
+    /// Plans the changes between two kept rules: missing rules are added, and surplus rules are deleted.
     fn gap(&mut self, gap: &Gap<'_, 'a>) {
         let Gap { owned, table, wanted, live, own, .. } = *gap;
         for (i, rule) in gap.missing.iter().enumerate() {
@@ -267,7 +268,7 @@ impl Gap<'_, '_> {
         self.wanted.rules.iter().enumerate().any(|(i, w)| w.body == rule.body && !is_kept(i))
     }
 
-    /// The position before the first rule that stays in the chain.
+    /// Returns the position before the first rule that stays in the chain.
     fn before_others(&self, live: &LiveChain) -> Position {
         let stays = |r: &&LiveRule| !leads_to_own(self.table, r, self.owned) && !self.replaces(r);
         live.rules.iter().find(stays).map_or(Position::Last, |r| Position::Before(r.handle))
@@ -275,7 +276,7 @@ impl Gap<'_, '_> {
 }
 
 /// Maximum number of comparisons in an alignment. Beyond it, all rules between the common start and the common end
-/// count as different.
+/// are treated as different.
 const ALIGN_LIMIT: usize = 4_000_000;
 
 /// Returns the index pairs of a longest common subsequence of desired and observed rules.
@@ -336,7 +337,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// Finds the length of a longest common subsequence by brute force.
+    /// Returns the length of a longest common subsequence, found by brute force.
     fn longest(wanted: &[u8], live: &[u8]) -> usize {
         match (wanted, live) {
             ([w, rest_w @ ..], [l, rest_l @ ..]) if w == l => 1 + longest(rest_w, rest_l),

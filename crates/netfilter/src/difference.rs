@@ -10,8 +10,8 @@ use super::image::TableId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     table: TableId,
-    /// The chain's name. The name of an own chain is borrowed, to save an allocation: in a fresh netns each own chain is
-    /// a difference, and these differences are never printed.
+    /// The chain's name; empty for the table itself. The name of a desired chain is borrowed, to save an allocation: in a
+    /// fresh netns each desired chain is a difference that is never printed.
     chain: Cow<'static, str>,
     kind: DifferenceKind,
 }
@@ -22,7 +22,7 @@ impl Difference {
     }
 }
 
-/// The kind of a difference.
+/// How the observed rules differ from the desired ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DifferenceKind {
     /// The kernel skips the table.
@@ -35,9 +35,9 @@ pub enum DifferenceKind {
     Leftover,
     /// A base chain has another hook.
     Hook { wanted: String, found: String },
-    /// A rule is not at its position.
+    /// A desired rule is not at its position.
     Missing {
-        /// 1-based position among our rules of the chain.
+        /// 1-based position among the desired rules of the chain.
         place: usize,
         /// The rule in the format of `iptables-save`.
         rule: String,
@@ -50,11 +50,11 @@ pub enum DifferenceKind {
         place: usize,
         rule: String,
     },
-    /// No rule of the chain's hook jumps to one of our chains.
+    /// Packets do not get from the chain's hook to our chain `to`.
     NoJump { to: String },
-    /// Rules jump to the chain, and it redirects nothing.
+    /// Rules jump to the chain, but it redirects nothing.
     Idle,
-    /// Another program's rule makes packets skip the owner's jump.
+    /// Another program's rule makes packets skip the jump to our chain.
     Bypass {
         /// 1-based position in the chain.
         place: usize,

@@ -1,8 +1,8 @@
 //! The nf_tables expressions of a rule.
 //!
-//! The encoders create them, `live` decodes them from a dump, `diff` compares them. Only register 1 is modelled,
-//! because iptables and nft use no other for our rules; any other expression is [`Expr::Other`], which equals none of ours. Numbers
-//! are from `linux/netfilter/nf_tables.h`.
+//! The encoders create them, `wire` decodes them from a dump, `diff` compares them. Only register 1 is modelled, because
+//! iptables and nft use no other register for our rules; an expression with another register is [`Expr::Other`], which
+//! equals none of ours. Numbers are from `linux/netfilter/nf_tables.h`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -95,7 +95,7 @@ pub(super) enum Op {
 macro_rules! from_number {
     ($name:ident: $($variant:ident),+) => {
         impl $name {
-            /// The kernel's number.
+            /// Returns the kernel's number.
             pub(super) fn number(self) -> u32 {
                 self as u32
             }
@@ -133,7 +133,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// Returns none for more than 16 bytes.
+    /// Creates a constant; returns none for more than 16 bytes.
     pub(super) fn new(from: &[u8]) -> Option<Self> {
         let mut bytes = [0; 16];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
@@ -144,17 +144,17 @@ impl Value {
         Self::array([value])
     }
 
-    /// A port in network byte order.
+    /// Encodes a port in network byte order.
     pub(super) fn port(port: Port) -> Self {
         Self::array(port.0.to_be_bytes())
     }
 
-    /// A mark or id in host byte order.
+    /// Encodes a mark or id in host byte order.
     pub(super) fn u32(value: u32) -> Self {
         Self::array(value.to_ne_bytes())
     }
 
-    /// A zone in host byte order.
+    /// Encodes a zone in host byte order.
     pub(super) fn u16(value: u16) -> Self {
         Self::array(value.to_ne_bytes())
     }
@@ -163,7 +163,7 @@ impl Value {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
 
-    /// The first bytes of the constant, at most all.
+    /// Returns the first `length` bytes, or the whole constant if it is shorter.
     pub(super) fn prefix(self, length: u8) -> Self {
         let length = length.min(self.length);
         let mut bytes = self.bytes;
@@ -171,12 +171,12 @@ impl Value {
         Self { bytes, length }
     }
 
-    /// A constant of as many zero bytes.
+    /// Returns a constant of the same length with only zero bytes.
     pub(super) fn zeroed(self) -> Self {
         Self { bytes: [0; 16], length: self.length }
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub(super) fn length(self) -> u8 {
         self.length
     }
@@ -236,7 +236,7 @@ impl Expr {
         matches!(self, Self::Match(_) | Self::Target(_))
     }
 
-    /// The chain that the expression jumps to, or goes to without return.
+    /// Returns the chain that the expression jumps or goes to.
     pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
             Self::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) => Some(chain),

@@ -49,7 +49,7 @@ impl TableId {
         ruleset::Table::ALL.iter().all(|shared| shared.as_str() != self.name)
     }
 
-    /// Whether a chain of the table is an own one.
+    /// Whether a chain in the table is ours.
     pub(super) fn owns(self, chain: &str, owned: &Owned) -> bool {
         self.is_native() || owned.has(chain)
     }
@@ -129,8 +129,7 @@ impl Body {
         }
     }
 
-    /// Returns the chain that the rule jumps to, or goes to without return; for a saved line its target, even if that is no
-    /// chain.
+    /// Returns the chain that the rule jumps or goes to; for a saved line its target, even if that is not a chain.
     pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
             Self::Exprs(exprs) => exprs.iter().find_map(Expr::jumps_to),

@@ -1,9 +1,9 @@
-//! Finds the places at which traffic no longer reaches a redirecting rule: a hook that does not lead to an own chain,
-//! and a chain that no longer redirects.
+//! Finds the places at which traffic no longer reaches a redirecting rule: a hook without a path to a redirecting own
+//! chain, and an own chain that no longer redirects.
 //!
 //! The pod's settings may have changed since its rules were added, and another version or program may have added them. A
-//! place is therefore named only if every setting needs it, or if a chain shows that it was there. Which way packets take
-//! from a hook to a chain does not matter. Pure.
+//! missing path is therefore reported only if any settings require it, or if the chain at its end shows that it existed.
+//! The chains between the hook and that chain do not matter. Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use super::image::{Body, Chain, Image, PREROUTING, Table, TableFamily, TableId};
 use super::live::{Live, LiveChain, LiveTable, names_family};
 use super::wire;
 
-/// Returns the interruptions of one family's traffic. `always` has the rules that every setting needs.
+/// Returns the interruptions of one family's traffic. `always` holds the rules that any settings of the pod require.
 pub(super) fn find(wanted: &Image<'_>, always: &Image<'_>, family: Family, live: &Live) -> Vec<Difference> {
     let mut found = Vec::new();
     for table in wanted.tables.iter().filter(|table| covers(table.id, family)) {
@@ -50,7 +50,7 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// A table that the kernel skips, if it should redirect.
+    /// Returns a difference if the kernel skips the table although the table should redirect.
     fn dormant(&self) -> Option<Difference> {
         let live = self.live.filter(|live| live.dormant)?;
         let redirects = self.wanted.chains.iter().any(|chain| self.desired.redirects(chain.name));
@@ -62,7 +62,7 @@ impl<'a> Pair<'a> {
         chain.hook.is_some() || !self.wanted.id.owns(chain.name, self.owned)
     }
 
-    /// Finds redirecting chains to which packets of a hook no longer come.
+    /// Finds redirecting chains that packets no longer reach from a hook.
     fn missing_jumps(&self, always: Option<&Table<'_>>) -> Vec<Difference> {
         let mut found = Vec::new();
         for hook in self.wanted.chains.iter().filter(|chain| self.is_hook(chain)) {
@@ -86,7 +86,7 @@ impl<'a> Pair<'a> {
         found
     }
 
-    /// Whether packets that reach these chains come to the chain `to`, or to a chain that has taken its place.
+    /// Whether `reached` includes the chain `to` or, if the netns has no such chain, an own chain that redirects in its place.
     fn is_reached(&self, to: &str, reached: &Reached<'_>) -> bool {
         match reached {
             Reached::All => true,
@@ -101,13 +101,13 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Whether the chain shows that packets came to it once: it redirects, and nothing leads to it. A chain that has the
-    /// redirecting rule itself is there with every setting, and shows nothing.
+    /// Whether the chain shows that packets once reached it: it leads to a redirecting rule, but no rule leads to it. A chain
+    /// that holds the redirecting rule itself exists with any settings, and therefore shows nothing.
     fn was_reached(&self, to: &str) -> bool {
         self.observed.reaches(to) && !self.observed.is_led_to(to) && !self.desired.is_last(to)
     }
 
-    /// Finds chains to which a rule leads, and which redirect nothing, although they should.
+    /// Finds own chains that a rule leads to but that redirect nothing, although they should.
     fn idle_chains(&self) -> Vec<Difference> {
         let is_idle = |chain: &&Chain<'_>| {
             let redirects_live = match self.desired.is_last(chain.name) {
@@ -121,7 +121,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The live chains of the same hook. Other programs and versions name their chains differently.
+/// Returns the live chains at the hook of the `wanted` chain, whose names may differ: another program may have added them.
 fn entrances<'l>(live: &'l LiveTable, wanted: &Chain<'_>) -> impl Iterator<Item = &'l LiveChain> {
     let (name, number) = (wanted.name, wanted.hook.map(|hook| hook.number));
     live.chains.iter().filter(move |chain| match (&chain.hook, number) {
@@ -178,19 +178,19 @@ impl Live {
     }
 }
 
-/// The rules of a table for packets of one family, desired or observed. A pod may have any number of chains.
+/// The rules for one family in a desired or observed table. Hashed, because a pod may have any number of chains.
 #[derive(Default)]
 struct Graph<'a> {
     rules: HashMap<&'a str, Vec<&'a Body>>,
     /// The chains to which a rule leads.
     led_to: HashSet<&'a str>,
-    /// Whether a rule leads to chains that a map names.
+    /// Whether a rule takes its verdict from a map, which may lead to any chain.
     has_map: bool,
 }
 
-/// The chains to which packets come.
+/// The chains that packets can reach.
 enum Reached<'a> {
-    /// Any, because a map decides.
+    /// Any chain, because a map decides.
     All,
     Chains(HashSet<&'a str>),
 }
@@ -242,7 +242,7 @@ impl<'a> Graph<'a> {
         self.rules.get(chain).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The chains to which the chain's rules lead.
+    /// Returns the chains to which the chain's rules lead.
     fn next(&self, chain: &str) -> impl Iterator<Item = &'a str> {
         self.bodies(chain).iter().filter_map(|body| body.jumps_to())
     }
@@ -265,7 +265,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Returns the chains to which packets in these chains come, with these.
+    /// Returns these chains and all chains that packets in them can reach.
     fn reach<'c>(&self, from: impl IntoIterator<Item = &'c str>) -> Reached<'c>
     where
         'a: 'c,

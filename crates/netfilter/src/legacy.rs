@@ -1,7 +1,7 @@
 //! The iptables-legacy backend: `iptables-legacy-save` observes, one `iptables-legacy-restore` for each family applies.
 //!
-//! A restore is atomic for a table, not across tables. Own chains that differ are rewritten completely. For a netns
-//! that never had legacy tables no program is run.
+//! A restore is atomic for a table, not across tables. Own chains that differ are rewritten completely. Observing a netns
+//! that never had legacy tables runs no program.
 
 mod run;
 
@@ -40,7 +40,7 @@ pub(super) const FAMILIES: [Programs; 2] = [
     },
 ];
 
-/// Encodes rules as the lines that a save prints.
+/// Encodes rules as the lines that `iptables-legacy-save` prints.
 pub(super) fn image(rules: &RuleSet) -> Image<'_> {
     let mut tables = Vec::new();
     for family in [Family::V4, Family::V6] {
@@ -57,7 +57,7 @@ pub(super) fn image(rules: &RuleSet) -> Image<'_> {
     Image { tables }
 }
 
-/// Reads the calling thread's netns.
+/// Reads the legacy tables of the calling thread's netns.
 pub(super) fn observe(owned: &'static Owned) -> Result<Live, Error> {
     let mut tables = Vec::new();
     for programs in FAMILIES.iter().filter(|p| !tables_in_use(p.names).is_empty()) {
@@ -67,7 +67,7 @@ pub(super) fn observe(owned: &'static Owned) -> Result<Live, Error> {
     Ok(Live { tables, ..Live::fresh(Backend::IptablesLegacy, owned) })
 }
 
-/// Parses a save's output; ignores tables in which no own chain can be.
+/// Parses the output of `iptables-legacy-save`; ignores tables that the backend does not use.
 fn parse(saved: &str, family: Family, owned: &Owned) -> Vec<LiveTable> {
     let number = TableFamily::from(family) as u8;
     let mut tables: Vec<LiveTable> = Vec::new();
@@ -106,7 +106,7 @@ fn add_line(table: &mut LiveTable, line: &str) {
 }
 
 /// Formats the input of the restore program of each family: the commands that give `tables` their desired content and
-/// delete the rules of `former` from all shared chains. The input is empty for a family without such tables.
+/// delete from shared chains all rules that jump to own chains or are in `former`. Empty for a family without such tables.
 pub(super) fn restore_input(wanted: &RuleSet, former: &RuleSet, live: &Live, tables: &[TableId]) -> [String; 2] {
     let (wanted_image, former) = (image(wanted), image(former));
     FAMILIES.map(|programs| {
@@ -166,7 +166,7 @@ fn delete_ours(table: &LiveTable, wanted: &[Chain<'_>], owned: &Owned, text: &mu
     }
 }
 
-/// Runs each family's restore with its text, unless that is empty.
+/// Runs each family's restore program with its input, unless the input is empty.
 pub(super) fn restore(texts: &[String; 2]) -> Result<(), Error> {
     for (programs, text) in FAMILIES.iter().zip(texts).filter(|(_, text)| !text.is_empty()) {
         run::run(programs.restore, &["--noflush", run::WAIT], text)?;

@@ -1,8 +1,9 @@
 //! Reads and programs rule sets in the kernel.
 //!
-//! `converge` observes the rules of a netns, compares them with the desired ones and applies the difference with one of
-//! three backends. Decisions ([`choose`], [`diff`], [`removal`]) are pure; [`probe`] and a [`Session`] act on the netns
-//! of the calling thread and never move the thread to another netns.
+//! `podnet` observes the rules of a netns, compares them with the desired ones and applies the difference with one of the
+//! [`Backend`]s. Decisions ([`choose`], [`diff`], [`removal`]) are pure; [`probe`] and a [`Session`] act on the netns of
+//! the calling thread and never move the thread to another netns. "Own" and "our" tables, chains and rules are those that
+//! [`ruleset::Owned`] describes.
 
 mod batch;
 mod bypass;
@@ -54,7 +55,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The backend's name in logs.
+    /// Returns the backend's name in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::IptablesNft => "iptables-nft",
@@ -110,7 +111,7 @@ pub enum Error {
         change: String,
         refusal: Refusal,
     },
-    /// Another process changed the ruleset between our read and our write.
+    /// Another process changed the ruleset while it was read, or between our read and our write.
     #[error("the ruleset changed while it was read or compared; try again")]
     Contended,
     /// A required program of iptables-legacy is not installed.
@@ -163,7 +164,7 @@ impl Error {
     }
 }
 
-/// The changes for a netns, and their reason.
+/// The changes that give a netns its desired rules, and the state that makes them necessary.
 #[derive(Debug)]
 pub struct Plan<'a> {
     pub state: RulesState,
@@ -175,7 +176,7 @@ enum Action<'a> {
     Nothing,
     /// One nf_tables transaction, valid for one generation of the ruleset.
     Transaction(Vec<Change<'a>>, Option<u32>),
-    /// Input for the restore programs of both families; empty text is skipped.
+    /// The input of each family's restore program, which is not run if its input is empty.
     Restore([String; 2]),
 }
 
@@ -215,21 +216,21 @@ pub fn diff<'a>(wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencod
     diff_from(None, wanted, live)
 }
 
-/// Like [`diff`], of a netns that may have rules of `former` settings. If a table has chains of ours that are not desired,
-/// rules of `former` in its built-in chains are ours, too, although they jump to none of our chains.
+/// Like [`diff`], for a netns that may have rules of earlier settings, which `former` holds. If a table has an own chain that
+/// is not desired, rules of `former` in its built-in chains are also ours, although they jump to none of our chains.
 pub fn diff_from<'a>(former: Option<&RuleSet>, wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let residue = former.map(|former| image(former, live.backend)).transpose()?.unwrap_or_default();
     let diff::Comparison { state, changes } = diff::compare(image(wanted, live.backend)?, &residue, live);
     Ok(Plan { state, action: action(wanted, former.unwrap_or(wanted), live, changes) })
 }
 
-/// Finds other programs' rules that make packets skip own jumps.
+/// Finds other programs' rules that make packets skip the jump to an own chain.
 pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Difference>, Unencodable> {
     Ok(bypass::find(&image(wanted, live.backend)?, live))
 }
 
-/// Finds the places at which a family's traffic no longer reaches a redirecting rule. `always` has the rules that every
-/// setting needs.
+/// Finds the places at which a family's traffic no longer reaches a redirecting rule. `always` holds the rules that any
+/// settings of the pod require.
 pub fn interruptions(
     wanted: &RuleSet,
     always: &RuleSet,

@@ -20,22 +20,22 @@ const ATTEMPTS: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
     pub backend: Backend,
-    /// What counts as own in these tables.
+    /// Which of these tables and chains are ours.
     pub owned: &'static Owned,
     /// The ruleset's generation; none with iptables-legacy or without tables.
     pub(super) generation: Option<u32>,
     pub(super) tables: Vec<LiveTable>,
-    /// Whether the netns has nf_tables tables that another backend uses.
+    /// Whether the netns has tables of the other nf_tables backend.
     pub(super) others: bool,
 }
 
 impl Live {
-    /// The tables of a fresh netns.
+    /// Returns the state of a netns without tables.
     pub fn fresh(backend: Backend, owned: &'static Owned) -> Self {
         Self { backend, owned, generation: None, tables: Vec::new(), others: false }
     }
 
-    /// The other nf_tables backend, if the netns has tables that may hold its rules.
+    /// Returns the other nf_tables backend if the netns has tables that may hold its rules.
     pub fn other(&self) -> Option<Backend> {
         self.others.then_some(other(self.backend))
     }
@@ -46,13 +46,13 @@ impl Live {
         self.tables.iter().any(own)
     }
 
-    /// Whether the netns has own chains or rules for IPv6.
+    /// Whether the netns has an own chain in an IPv6 table, or an own chain with a rule for IPv6.
     pub fn holds_ipv6(&self) -> bool {
         let own = |table: &LiveTable| table.chains.iter().any(|chain| table.id.owns(&chain.name, self.owned));
         self.covers_ipv6() || self.tables.iter().any(|table| table.id.family == TableFamily::Ip6 && own(table))
     }
 
-    /// Whether own rules redirect IPv6.
+    /// Whether an own chain has a rule for IPv6.
     pub fn covers_ipv6(&self) -> bool {
         self.tables.iter().any(|table| {
             let of_ipv6 =
@@ -80,7 +80,7 @@ pub(super) struct LiveTable {
 }
 
 impl LiveTable {
-    /// Whether this is another table of the owner, with the name of a pod's table and none of a pod's chains.
+    /// Whether this is the owner's other table of the same name: it is not empty, but has none of the pod table's chains.
     fn is_namesake(&self, owned: &Owned) -> bool {
         let Some(native) = owned.native(self.id.name).filter(|native| native.has_namesake) else { return false };
         self.uses > 0 && !self.chains.iter().any(|chain| native.has(&chain.name))
@@ -124,7 +124,7 @@ pub(super) fn table_id(backend: Backend, owned: &Owned, family: u8, name: &str) 
     Some(TableId { family, name })
 }
 
-/// Returns the nf_tables backend that uses other tables than this one.
+/// Returns the nf_tables backend that uses tables other than this backend's.
 fn other(backend: Backend) -> Backend {
     if backend.is_native() { Backend::IptablesNft } else { Backend::NativeFallback }
 }
@@ -139,7 +139,7 @@ pub(super) fn observe(backend: Backend, owned: &'static Owned, socket: &mut Sock
     Err(Error::Contended)
 }
 
-/// Returns none if the ruleset changed during the read.
+/// Reads the tables once; returns none if the ruleset changed meanwhile.
 fn attempt(socket: &mut Socket, live: Live) -> Result<Option<Live>, Error> {
     let mut reader = Reader { live, places: HashMap::new(), generation: None, steady: true };
     reader.dump(socket, "listing tables", NFT_MSG_GETTABLE, |_| (), Reader::table)?;
@@ -183,7 +183,7 @@ fn attr<'a>(message: &Message<'a>, kind: u16) -> Result<Option<Attr<'a>>, Malfor
 
 struct Reader {
     live: Live,
-    /// The position of each chain in its table. A pod may have any number of chains.
+    /// The position of each chain in its table. Hashed, because a pod may have any number of chains.
     places: HashMap<TableId, HashMap<String, usize>>,
     /// The lower half of the generation, from `nfgenmsg.res_id`.
     generation: Option<[u8; 2]>,
@@ -284,7 +284,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Replaces the names of anonymous sets by their ports. Own rules use no other sets.
+    /// Replaces the name of each anonymous set by the set's ports. Own rules use no other sets.
     fn sets(&mut self, socket: &mut Socket) -> Result<(), Error> {
         for table in &mut self.live.tables {
             let rules = table.chains.iter_mut().flat_map(|c| &mut c.rules);
@@ -307,7 +307,7 @@ impl Reader {
     }
 }
 
-/// The start of the names that the kernel gives to anonymous sets, each of which belongs to one rule.
+/// The prefix of the names that the kernel gives to anonymous sets, each of which belongs to one rule.
 const ANONYMOUS: &str = "__set";
 
 /// Reads hook number and priority.
@@ -349,7 +349,7 @@ fn elements(socket: &mut Socket, table: TableId, set: &str) -> Result<Option<Vec
     Ok(ports)
 }
 
-/// Returns an element that is just a port.
+/// Returns the port of an element that holds nothing else.
 fn port_of(elem: Attr<'_>) -> Option<Port> {
     let key = wire::only(elem, NFTA_SET_ELEM_KEY)?;
     let value = wire::only(key, NFTA_DATA_VALUE)?.value;

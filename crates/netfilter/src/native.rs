@@ -1,5 +1,4 @@
-//! Encodes rules as nft 1.0.6 does with the native text: `nft list ruleset` prints the same as if nft had loaded
-//! [`nft::render`].
+//! Encodes rules as nft 1.0.6 encodes the output of [`nft::render`], so that `nft list ruleset` prints both alike.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use super::compat::{self, Side, compare, op, push};
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict};
 use super::image::{Body, Chain, Hook, Image, Rule, TableFamily, TableId};
 
-/// Encodes native tables in this family, chains in the layout's order. The tables of the native text have the family
+/// Encodes the rules as native tables of this family, with chains in the layout's order. [`nft::render`] uses the family
 /// `inet`, in which a rule without an address also applies to IPv6, even if the pod has only IPv4 rules.
 pub(super) fn image(rules: &RuleSet, family: TableFamily) -> Result<Image<'_>, Unencodable> {
     let mut chains = rules.merged_chains();
@@ -57,7 +56,7 @@ impl Out {
             Match::NotOutInterface(name) => self.interface(Meta::OutInterface, name, Op::Unequal),
             Match::Source(net) => self.address(Side::Source, *net, Op::Equal),
             Match::Destination { net, negated } => self.address(Side::Destination, *net, op(*negated)),
-            // The match of the port includes the protocol, unless the text has the protocol, too.
+            // The match on the port adds the protocol itself, unless Istio's rule names the protocol separately.
             Match::Protocol(_) if !nft::spells_protocol(rule, self.spelling) => (),
             Match::Protocol(p) => self.protocol(compat::number(*p)),
             Match::DestinationPort { port, negated } => {
@@ -136,7 +135,7 @@ impl Out {
         ]);
     }
 
-    /// Tests bits of `nf_ct_state`: invalid, established, related.
+    /// Tests bits of the connection state (`NF_CT_STATE_BIT`): 1 invalid, 2 established, 4 related.
     fn state(&mut self, states: CtStates) {
         let bits = match states {
             CtStates::Invalid => {
@@ -156,7 +155,7 @@ impl Out {
         self.exprs.push(Expr::SetMeta(Meta::Mark));
     }
 
-    /// Appends the target. A counter precedes the verdict; with TPROXY it follows the statements, and some jumps have none.
+    /// Appends the target. The counter comes first; with TPROXY it comes just before the verdict, and some jumps have none.
     fn target(&mut self, rule: &ruleset::Rule) {
         let jump = |chain: &ruleset::Chain| Verdict::Jump(Cow::Borrowed(chain.native()));
         if let Target::Tproxy { port, mark, mask } = &rule.target {

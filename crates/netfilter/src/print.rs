@@ -24,11 +24,11 @@ struct Printer<'a> {
     protocol: Option<String>,
     matches: Vec<String>,
     target: Option<String>,
-    /// The name of the protocol, and of the extension that matches its ports.
+    /// The protocol's name, which is also the name of the extension that matches its ports.
     ports_of: Option<&'static str>,
     /// The port of a native TPROXY statement.
     tproxy: Option<u16>,
-    /// The register's content, and the mask applied to it.
+    /// The expression that loaded the register, and the mask that was applied to the register.
     loaded: Option<&'a Expr>,
     mask: Option<Value>,
     /// The exclusive or applied after the mask.
@@ -197,7 +197,7 @@ impl<'a> Printer<'a> {
         let address = fmt_addr(parse(bytes)?);
         let Some(mask) = &self.mask else { return Some(format!("{address}/{}", bytes.len() * 8)) };
         let mask = parse(mask.as_bytes())?;
-        // A mask that is no prefix is printed as an address.
+        // A mask that is not a prefix is printed as an address.
         Some(match ipnet::ip_mask_to_prefix(mask) {
             Ok(length) => format!("{address}/{length}"),
             Err(_) => format!("{address}/{}", fmt_addr(mask)),
@@ -215,7 +215,7 @@ fn not(negated: bool) -> &'static str {
     if negated { "! " } else { "" }
 }
 
-/// Returns the constant with which the value before an exclusive or is compared, or none if the sizes differ.
+/// Returns `value ^ xor`, the constant to compare with before the exclusive or; none if the sizes differ.
 fn exclusive_or(value: Value, xor: Value) -> Option<Value> {
     let bytes: Vec<u8> = value.as_bytes().iter().zip(xor.as_bytes()).map(|(a, b)| a ^ b).collect();
     (value.as_bytes().len() == xor.as_bytes().len()).then(|| Value::new(&bytes)).flatten()
@@ -236,14 +236,14 @@ fn port(value: Value) -> u16 {
     padded(value.as_bytes()).map_or(0, u16::from_be_bytes)
 }
 
-/// Formats an interface name; one without its final zero byte is a prefix.
+/// Formats an interface name; a name without a final zero byte is a prefix.
 fn interface(value: Value) -> String {
     let bytes = value.as_bytes();
     let name: String = bytes.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
     if bytes.contains(&0) { name } else { name + "+" }
 }
 
-/// Returns the protocol's name, and that of the extension for its ports.
+/// Returns the protocol's name, and the name of the extension that matches its ports.
 fn protocol(value: Value) -> (String, Option<&'static str>) {
     match value.as_bytes() {
         [6] => ("tcp".to_owned(), Some("tcp")),

@@ -1,6 +1,7 @@
 //! Plans the removal of our rules and of nothing else.
 //!
-//! Chains and tables are deleted if they contained only our rules. Pure.
+//! Own chains and native tables are always deleted; a built-in chain only if it has the policy ACCEPT and no other rule,
+//! and an iptables table only if nothing else is left in it. Pure.
 
 use ruleset::Owned;
 
@@ -9,8 +10,8 @@ use super::diff::{align, leads_to_own};
 use super::image::{Image, Rule};
 use super::live::{Live, LiveChain, LiveTable};
 
-/// Returns the changes in order; none without rules of ours. A rule in a built-in chain is ours if it jumps to one of
-/// our chains, or if it is in `image`.
+/// Returns the changes in order. A rule in a built-in chain is ours if it jumps to one of our chains, or if it is in
+/// `image`.
 pub(super) fn changes<'a>(image: &Image<'_>, live: &'a Live) -> Vec<Change<'a>> {
     live.tables.iter().flat_map(|table| from_table(image, table, live.owned)).collect()
 }

@@ -12,9 +12,9 @@ use super::print;
 const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 impl Live {
-    /// Formats the rules that apply to a family. Native tables get the names of iptables' tables, their base chains
-    /// those of iptables' chains, and rules of the other family are omitted. An expression without iptables syntax is
-    /// printed as its name in brackets.
+    /// Formats the rules that apply to a family. Native tables get the names of iptables' tables, their base chains get the
+    /// names of iptables' built-in chains, and rules of the other family are omitted. An expression without iptables syntax
+    /// is printed as its name in brackets.
     pub fn save(&self, family: Family) -> String {
         let other = match family {
             Family::V4 => TableFamily::Ip6,

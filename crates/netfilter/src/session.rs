@@ -1,6 +1,6 @@
 //! A session with one backend in the calling thread's netns: observes its tables and applies plans.
 //!
-//! For `converge`. nf_tables uses one socket from the first query to the transaction; iptables-legacy runs programs.
+//! nf_tables uses one socket from the first query to the transaction; iptables-legacy runs programs.
 
 use netlink::{self, Protocol, Socket};
 use nix::errno::Errno;
@@ -75,8 +75,9 @@ fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>
     let change = batch.change_of(refusal.seq).and_then(|i| changes.get(i));
     let sentence = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
     match (change, refusal.errno) {
-        // ENOENT means that the kernel lacks something. For a rule it is an expression, because all chains that the
-        // rule names exist by then; for a chain the chain's type (`nat` is a separate module); for a table the family.
+        // The kernel lacks something. ENOENT means an expression or extension for a rule, because all chains that the rule
+        // names exist by then, and the chain's type for a base chain (`nat` is a separate module). EOPNOTSUPP and
+        // EAFNOSUPPORT mean the table's family or the chain's hook.
         (Some(Change::AddRule(..) | Change::AddChain(_, _, Some(_))), Errno::ENOENT)
         | (Some(Change::AddTable(_) | Change::AddChain(..)), Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {
             Ok(Outcome::Unsupported { change: sentence, refusal })

@@ -1,6 +1,4 @@
-//! Names of `linux/netfilter/nf_tables.h`, `nfnetlink.h` and `nf_tables_compat.h`.
-//!
-//! For the encoders and decoders of this module. Numbers only.
+//! Constants from the kernel's `linux/netfilter/nf_tables.h`, `nfnetlink.h`, `nf_tables_compat.h` and related headers.
 
 pub(super) const NFNL_MSG_BATCH_BEGIN: u16 = 16;
 pub(super) const NFNL_MSG_BATCH_END: u16 = 17;
@@ -23,7 +21,7 @@ pub(super) const NFT_MSG_GETSETELEM: u16 = 13;
 pub(super) const NFT_MSG_GETGEN: u16 = 16;
 pub(super) const NFNL_MSG_COMPAT_GET: u16 = 0;
 
-/// The type of a message (`nlmsg_type`) of a netfilter subsystem.
+/// Returns the type (`nlmsg_type`) of a netfilter subsystem's message.
 pub(super) const fn message_type(subsystem: u8, message: u16) -> u16 {
     (subsystem as u16) << 8 | message
 }

@@ -10,7 +10,7 @@ use ruleset::Family;
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
 use super::uapi::*;
 
-/// The name of an anonymous set within the batch that creates it.
+/// The name of each anonymous set within the batch that creates it; the kernel replaces `%d` by a number.
 pub(super) const ANONYMOUS: &str = "__set%d";
 
 /// Numbers the anonymous sets of a batch in the order of their lookups.
@@ -169,7 +169,7 @@ fn read(elem: Attr<'_>) -> Result<Expr, Malformed> {
     Ok(known.unwrap_or_else(|| Expr::Other { name: name.to_owned(), body: data.into() }))
 }
 
-/// An expression's attributes, indexed by type less one.
+/// An expression's attributes, indexed by attribute type minus one.
 struct Fields<'a>([Option<Attr<'a>>; 9]);
 
 impl<'a> Fields<'a> {

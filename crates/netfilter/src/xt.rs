@@ -1,6 +1,6 @@
 //! The C structures of iptables extensions as iptables 1.8.9 fills them on 64-bit machines.
 //!
-//! Layouts: `linux/netfilter/xt_*.h`; each is padded to eight bytes, as in the kernel's dumps.
+//! Layouts: `linux/netfilter/xt_*.h`; each is padded to a multiple of eight bytes, as in the kernel's dumps.
 
 use std::borrow::Cow;
 

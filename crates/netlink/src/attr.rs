@@ -36,7 +36,7 @@ impl<'a> Attr<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Reads text up to the first zero byte or the end of the value.
+    /// Reads a string up to the first zero byte or the end of the value.
     pub fn text(&self) -> Result<&'a str, Malformed> {
         let end = self.value.iter().position(|b| *b == 0).unwrap_or(self.value.len());
         self.value
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+        fn reading_hostile_bytes_ends(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
             prop_assert!(nested(&bytes) <= bytes.len() * 9);
         }
     }

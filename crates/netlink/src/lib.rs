@@ -1,6 +1,6 @@
 //! Netlink sockets, messages, attributes, dumps and acknowledgements.
 //!
-//! `netfilter` uses it for nf_tables, `netns` for rtnetlink. Received bytes are bounds-checked and never trusted;
+//! `netfilter` uses this crate for nf_tables, `podnet` for rtnetlink. Received bytes are bounds-checked and never trusted;
 //! callers interpret the messages. A socket stays in the netns in which it was opened.
 
 mod attr;
@@ -30,10 +30,10 @@ fn is_temporary(errno: nix::errno::Errno) -> bool {
 /// A failed exchange with the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel lacks this protocol, or the process lacks the privilege.
+    /// The kernel lacks this protocol, or the process lacks a privilege or a file descriptor.
     #[error("cannot open a {protocol} socket: {cause}")]
     Open { protocol: &'static str, cause: nix::errno::Errno },
-    /// The request was not sent, or no response came in time; the cause `EAGAIN` means that the time limit passed.
+    /// The request was not sent, or no response was received.
     #[error("{request}: {step}: {cause}")]
     Io {
         request: &'static str,

@@ -79,13 +79,13 @@ impl Writer {
         self.pad();
     }
 
-    /// Appends a 32-bit number in network byte order; written in one piece because rules consist mostly of these.
+    /// Appends a 32-bit number in network byte order, in one write because rules consist mostly of such attributes.
     pub fn u32_be(&mut self, kind: u16, value: u32) {
         let ([l0, l1], [k0, k1], [v0, v1, v2, v3]) = (8_u16.to_ne_bytes(), kind.to_ne_bytes(), value.to_be_bytes());
         self.put([l0, l1, k0, k1, v0, v1, v2, v3]);
     }
 
-    /// Appends a number of elements, with 32 bits in network byte order.
+    /// Appends a number of elements as a 32-bit number in network byte order.
     pub fn count_be(&mut self, kind: u16, count: usize) {
         let number = u32::try_from(count);
         self.too_long |= number.is_err();
@@ -97,7 +97,7 @@ impl Writer {
         self.attr(kind, &value.to_be_bytes());
     }
 
-    /// Appends text with a terminating zero byte.
+    /// Appends a string with a terminating zero byte.
     pub fn text(&mut self, kind: u16, value: &str) {
         self.header(kind, value.len() + 5);
         self.bytes.extend_from_slice(value.as_bytes());
@@ -114,7 +114,7 @@ impl Writer {
         self.close(start);
     }
 
-    /// The number of bytes written.
+    /// Returns the number of bytes written.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -170,7 +170,7 @@ impl Writer {
     }
 }
 
-/// The kind of a received message.
+/// What a received message means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// The message with this sequence number succeeded.
@@ -265,7 +265,7 @@ fn acknowledgement(flags: u16, seq: u32, body: &[u8]) -> Result<Kind, Malformed>
     Ok(refusal(flags, seq, body)?.map_or(Kind::Ack, Kind::Refused))
 }
 
-/// Reads `struct nlmsgerr` or the end of a dump: a negative errno, then the refused message, then attributes.
+/// Reads `struct nlmsgerr` or the end of a dump: 0 or a negative errno, then the refused message, then attributes.
 fn refusal(flags: u16, seq: u32, body: &[u8]) -> Result<Option<Refusal>, Malformed> {
     let (code, rest) = body.split_first_chunk().ok_or(Malformed("an acknowledgement is cut off"))?;
     let code = i32::from_ne_bytes(*code);
@@ -330,7 +330,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_datagrams_end(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+        fn reading_hostile_datagrams_ends(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
             prop_assert!(Messages::new(&bytes).count() <= bytes.len() / HEADER + 1);
         }
     }

@@ -9,8 +9,8 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::{Error, Kind, Malformed, Message, Messages, Refusal, flag};
 
-/// Time limit of a response, in seconds. The kernel responds while the request is being sent; only a lock held by
-/// another process delays it.
+/// Time limit of a response, in seconds. The kernel responds while the request is being sent; only a lock that another
+/// process holds delays the response.
 const TIMEOUT: i64 = 10;
 /// Buffer size for a datagram, in bytes; the kernel sends at most 32 KiB.
 const MAX_DATAGRAM: usize = 32 * 1024;
@@ -19,7 +19,7 @@ const MAX_SIZE: usize = 64 * 1024 * 1024;
 /// The default size of a socket's send buffer (`net.core.wmem_default`) less the kernel's overhead, in bytes.
 const DEFAULT_SEND_BUFFER: usize = 160 * 1024;
 
-/// A kernel subsystem.
+/// A netlink protocol, which selects a kernel subsystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// `NETLINK_ROUTE`
@@ -44,7 +44,7 @@ impl Protocol {
     }
 }
 
-/// The result of a dump.
+/// Whether a dump is consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dumped {
     /// The dump is consistent.
@@ -64,7 +64,7 @@ impl Socket {
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
         let failed = |cause| Error::Open { protocol: protocol.name(), cause };
         let socket = netlink_sys::Socket::new(protocol.number()).map_err(|e| failed(errno(&e)))?;
-        // Kernels before 4.12 support neither option: their refusals have no text, and repeat the request.
+        // Kernels before 4.12 support neither option: their refusals have no message, and repeat the request.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(TIMEOUT)).map_err(failed)?;

@@ -12,9 +12,9 @@ pub enum Early {
     Lookup(PodName),
 }
 
-/// Decides without [`PodFacts`](podfacts::PodFacts) to skip containers that are no pods of Kubernetes, the agent's pod, pods in excluded
-/// namespaces, and pods that were not injected according to the annotations that the runtime passed. All other pods
-/// must be looked up.
+/// Decides without [`PodFacts`](podfacts::PodFacts) to skip containers that are not Kubernetes pods, the agent's pod, pods in
+/// excluded namespaces, and pods that were not injected according to the annotations that the runtime passed. All other
+/// pods must be looked up.
 pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
     let (Some(namespace), Some(name)) = (&pod.namespace, &pod.name) else {
         return Early::Skip(SkipReason::NotKubernetes);

@@ -1,7 +1,7 @@
-//! The CNI plugin's verbs: from a request to its reply.
+//! The CNI plugin's verbs: builds the reply to a request.
 //!
-//! `bin/istio-cni` passes environment and standard input in, prints the reply and then writes the log. This module
-//! neither prints nor ends the process.
+//! `main.rs` passes environment and standard input in, prints the reply and then writes the log. This module neither
+//! prints nor ends the process.
 
 mod early;
 mod log;
@@ -24,11 +24,11 @@ use podnet::{converge, netns};
 pub struct Output {
     /// The complete standard output.
     pub stdout: String,
-    /// Standard error besides the log.
+    /// Standard error, in addition to the log.
     pub stderr: String,
     /// Whether the exit code is 0.
     pub success: bool,
-    /// Written last, to the sinks in the run directory.
+    /// Written last, to standard error and to the sinks in the run directory.
     pub log: Log,
     pub run_dir: PathBuf,
 }
@@ -44,13 +44,13 @@ pub enum Error {
     /// An annotation of the pod is invalid.
     #[error("pod {pod} has an invalid annotation: {error}; correct the pod and create it again")]
     Annotation { pod: podfacts::PodName, error: redirect::Error },
-    /// The pod runs in a sandbox that the rules do not reach, and the chain entry refuses such pods.
+    /// The pod has a sandboxed runtime, which the rules do not reach, and the chain entry refuses such pods.
     #[error(
         "pod {pod} runs in a sandbox ({sandbox}) that the rules of the node's kernel do not reach, and this node refuses such pods; \
          use another runtime class, or create the pod without a sidecar"
     )]
     Sandbox { pod: podfacts::PodName, sandbox: String },
-    /// It is not known whether the pod runs in such a sandbox, and the chain entry refuses pods that do.
+    /// It is not known whether the pod has a sandboxed runtime, and the chain entry refuses pods that have one.
     #[error(
         "it is not known whether the rules of the node's kernel reach pod {pod}, and this node refuses pods that they do not reach: {reason}"
     )]
@@ -101,7 +101,7 @@ impl Error {
         }
     }
 
-    /// The log field and metric label of the error.
+    /// Returns the log field and metric label of the error.
     fn reason(&self) -> &'static str {
         match self {
             Self::Request(_) => "request",
@@ -117,7 +117,7 @@ impl Error {
         }
     }
 
-    /// The lack that leaves no backend.
+    /// Returns what is lacking if no backend is usable.
     fn lack(&self) -> Option<netfilter::Unavailable> {
         match self {
             Self::Converge { error: converge::Error::NoBackend(lack), .. } => Some(*lack),
@@ -125,7 +125,7 @@ impl Error {
         }
     }
 
-    /// Whether it is unknown whether the pod is redirected, in contrast to an invalid request and to a netns that is gone.
+    /// Whether the error leaves open whether an existing pod is redirected; false for invalid requests and a netns that is gone.
     fn prevents_verification(&self) -> bool {
         match self {
             Self::Request(_) | Self::OwnNetns(_) | Self::Netns(netns::Error::Gone { .. }) => false,
@@ -134,7 +134,7 @@ impl Error {
         }
     }
 
-    /// The text of the error without what it means for ADD.
+    /// Formats the error without its consequence for ADD.
     fn without_consequence(&self) -> String {
         match self {
             Self::Lookup(error) => error.to_string(),
@@ -214,7 +214,7 @@ fn reply_to(
         return Ok(stub::reply(call, &removed));
     }
     let conf = match NetConf::parse(&stdin) {
-        // An entry of another version of the installer must not end pods that run, nor the node's network.
+        // A chain entry from another version of the installer must not fail CHECK of running pods, nor STATUS of the network.
         Err(error) if error.is_of_setting() && !matches!(call, Call::Add(_)) => {
             return Ok(verbs::unknown_setting(call.command(), &error.into(), log));
         }

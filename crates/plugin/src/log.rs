@@ -24,8 +24,8 @@ pub struct Log {
     lines: Vec<Kept>,
 }
 
-/// A line of the log. `is_logged` is false for a report, and for a verdict below the threshold: only the agent gets
-/// them, and does not log them.
+/// A line of the log. `is_logged` is false for a report and for a verdict below the threshold: such lines are sent only to
+/// the agent, which does not log them.
 #[derive(Debug)]
 struct Kept {
     text: String,
@@ -106,7 +106,7 @@ impl Log {
         self.labels.push((key, value.into()));
     }
 
-    /// A field with the time since the start of the invocation, in microseconds.
+    /// Returns a field with the time since the start of the invocation, in microseconds.
     pub fn elapsed(&self) -> (&'static str, Field<'static>) {
         ("elapsed_us", Field::Number(u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)))
     }
@@ -171,7 +171,7 @@ fn rotate(path: &Path) -> std::io::Result<File> {
 /// Sends the lines to the agent without waiting for a response: the agent reads them later from the socket's buffer.
 fn send(socket: &Path, lines: &[&str]) -> std::io::Result<()> {
     let body = serde_json::to_string(lines)?;
-    // The time limit of connecting also applies to writing.
+    // The time limit of `dial` also applies to writing.
     let mut stream = lookup::agent::dial(socket, Log::AGENT_TIMEOUT)?;
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

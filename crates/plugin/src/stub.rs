@@ -1,9 +1,9 @@
-//! The stub: the plugin's replies after a removal that could not take the plugin out of all chains.
+//! The stub: the plugin's replies after a removal that could not remove the plugin from all chains.
 //!
-//! A marker beside the binary turns the plugin into the stub. CRI-O executes cached chains at CHECK and DEL; each DEL takes the stub
-//! out of the container's own chain, and removes the stub once no other cached chain names it. A DEL that fails afterwards, in another
-//! plugin, is repeated with a chain without the stub. A marker for a file that may name the plugin keeps the stub until an
-//! uninstallation.
+//! A marker beside the binary turns the plugin into the stub. CRI-O executes cached chains at CHECK and DEL; each DEL removes the
+//! stub from the container's own chain, and deletes the stub once no other cached chain names it. If another plugin fails the DEL
+//! afterwards, CRI-O repeats it with a chain without the stub. If the marker notes that a configuration file may still name the
+//! plugin, the stub stays until an uninstallation.
 #![expect(clippy::disallowed_methods, reason = "reads and removes files in the plugin's own directories")]
 
 use std::ffi::OsStr;
@@ -26,8 +26,8 @@ pub struct Stub {
 impl Stub {
     /// Returns the stub if a marker is beside this program. `search` is the runtime's list of plugin directories (`CNI_PATH`).
     ///
-    /// An installation in another one of them, after the removal from this one, makes this program act as the plugin: the runtime
-    /// executes it in the other one's place.
+    /// If the plugin was installed in another of these directories after the removal from this one, this program acts as the
+    /// plugin, because the runtime executes it instead of the other installation.
     pub fn beside(program: &Path, search: &OsStr) -> Option<Self> {
         let is_installed = |dir: PathBuf| exists(&dir.join(contract::PLUGIN_NAME)) && !exists(&marker_in(&dir));
         let marker = marker_in(program.parent()?);
@@ -44,31 +44,32 @@ impl Stub {
         String::new()
     }
 
-    /// Takes the stub out of the container's cached chain and removes it if that was the last one. A cache without this container's
-    /// chain may not be the one that the runtime uses, and a failure leaves the stub to the next DEL or to an uninstallation.
+    /// Removes the stub from the container's cached chain, and deletes the stub if no other chain names it. If the cache has no
+    /// chain of this container, the runtime may use another cache, and the stub stays. After a failure, the next DEL or an
+    /// uninstallation deletes it.
     fn leave(&self, container: &str) {
         let Ok(Cached { edited, naming: 0 }) = libcni::edit(&self.cache, Edited::Of(container)) else { return };
         let stays = fs::read_to_string(&self.marker).is_ok_and(|text| text.contains(contract::STUB_STAYS));
-        // The binary goes first: without a marker it would act as the plugin.
+        // The binary is deleted first: without a marker it would act as the plugin.
         if edited > 0 && !stays && fs::remove_file(&self.program).is_ok() {
             let _ = fs::remove_file(&self.marker);
         }
     }
 }
 
-/// The configuration of a call to which the stub replies; `None` if the plugin does.
+/// Returns the configuration of a call to which the stub replies; `None` if the plugin does.
 pub(super) fn removed(stdin: &[u8]) -> Option<Removed<'_>> {
     Removed::parse(stdin).ok().filter(replaces)
 }
 
-/// Replies to a call other than DEL and VERSION: ADD passes the result of the plugin before, and the others succeed. The pod starts
-/// without redirection, as any pod after the removal.
+/// Replies to a call other than DEL and VERSION: ADD returns `prevResult`, and the others succeed. The pod starts without
+/// redirection, as any pod after the removal.
 pub(super) fn reply(call: &Call, conf: &Removed<'_>) -> String {
     if matches!(call, Call::Add(_)) { reply::pass(conf) } else { String::new() }
 }
 
-/// Whether the stub replies in place of the plugin. Beside a kubeconfig an agent has installed the plugin, in this directory or in
-/// another one that the runtime searches, and the marker is left over.
+/// Whether the stub replies in place of the plugin. A kubeconfig in the run directory shows that an agent has installed the
+/// plugin, in this directory or in another that the runtime searches, and that the marker is left over.
 fn replaces(conf: &Removed<'_>) -> bool {
     !exists(&conf.run_dir.join(contract::KUBECONFIG))
 }

@@ -18,14 +18,14 @@ use super::{Error, Log};
 /// The result of ADD or CHECK for a pod.
 enum Done<T> {
     Skipped(SkipReason),
-    /// The pod needs redirection; holds the result of the visit to its netns, and the sandbox that the rules do not reach.
+    /// The pod needs redirection; holds the result of the visit to its netns, and its sandboxed runtime, if it has one.
     Visited(PodName, T, Option<String>),
 }
 
 /// ADD: programs the pod's netns if it needs redirection; replies prevResult in either case.
 pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "ADD");
-    // This precedes all changes, because a pod must not be changed if its runtime cannot read the reply.
+    // The reply is built before any change: if that fails, the pod must stay unchanged.
     let reply = reply::add(conf)?;
     let visit = Visit {
         options: options(conf, OnDifference::Reconcile),
@@ -58,7 +58,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
             ];
             match sandbox {
                 None => log.verdict(Level::Info, "pod redirected", &fields),
-                // The agent writes an Event on the pod.
+                // The agent creates an Event about the pod.
                 Some(sandbox) => {
                     fields.extend([("reason", contract::SANDBOX.into()), (contract::SANDBOX, sandbox.into())]);
                     log.verdict(Level::Warn, "the pod runs in a sandbox that its rules do not reach", &fields);
@@ -71,15 +71,15 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
 
 /// CHECK: fails only if redirection is missing.
 ///
-/// CRI-O calls CHECK after each ADD and, when it restarts, for every sandbox, and replaces a pod whose CHECK fails. Other
-/// rules than the intended ones are no such reason: the pod's annotations may have changed, another version may have added
-/// the rules, another program may have added its own. Neither is a pod about which nothing can be learnt.
+/// CRI-O calls CHECK after each ADD and, when CRI-O restarts, for every sandbox, and replaces a pod whose CHECK fails. Rules
+/// other than the intended ones are not a reason to fail: the pod's annotations may have changed, another version may have
+/// added the rules, another program may have added its own. Nor is it a reason that the pod cannot be verified.
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
     let visit = Visit {
         options: options(conf, OnDifference::Refuse),
         budget: LookupBudget::CHECK,
-        // Those of ADD, if the runtime passes any: the pod's may have changed.
+        // The annotations of ADD, if the runtime passes any: the pod's annotations may have changed since.
         annotations: conf.pod_annotations.clone(),
         on_sandbox: OnSandbox::Ignore,
     };
@@ -116,7 +116,7 @@ fn unverified(error: &Error, log: &mut Log) {
     log.verdict(Level::Warn, "the pod's redirection could not be verified", &fields);
 }
 
-/// CHECK, STATUS or GC with a setting that this version does not know: only ADD needs the settings.
+/// Handles CHECK, STATUS or GC with a setting that this version does not know: only ADD needs the settings.
 pub(super) fn unknown_setting(command: Command, error: &Error, log: &mut Log) -> String {
     log.label("cmd", command.to_string());
     match command {
@@ -167,24 +167,24 @@ pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
 struct Visit {
     options: converge::Options,
     budget: LookupBudget,
-    /// Annotations that count in place of those of the look-up.
+    /// Annotations that replace those from the lookup.
     annotations: Option<BTreeMap<String, String>>,
     on_sandbox: OnSandbox,
 }
 
 type ViewResult = Result<View, converge::Error>;
 
-/// What a verb does about a pod in a sandbox that the rules do not reach.
+/// What a verb does about a pod with a sandboxed runtime, which the rules do not reach.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnSandbox {
     Ignore,
     Report,
-    /// A pod of which it is not known whether it runs in such a sandbox is refused, too.
+    /// Also refuses a pod if it is not known whether its runtime is sandboxed.
     Refuse,
 }
 
 impl Visit {
-    /// Determines the pod and, if it needs redirection, calls `act` with the view of its netns, which the thread has entered.
+    /// Looks the pod up and, if it needs redirection, calls `act` with the view of its netns, which the thread has entered.
     fn run<T>(
         mut self,
         target: &Target,
@@ -223,8 +223,8 @@ impl Visit {
         }
     }
 
-    /// Looks the pod up, and enters its netns and reads it meanwhile. The thread returns to the node's netns only to query the API
-    /// server.
+    /// Looks the pod up; while the agent responds, enters and reads the pod's netns. The thread returns to the node's netns only
+    /// to query the API server.
     fn look_up(&self, target: &Target, run_dir: &Path, pod: &PodName) -> Result<(Found, ViewResult), Error> {
         let lookup = Lookup::start(run_dir, pod, target.pod.uid.as_deref(), self.budget);
         let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
@@ -246,7 +246,7 @@ impl Visit {
 }
 
 impl OnSandbox {
-    /// Returns the sandbox to report.
+    /// Returns the sandboxed runtime to report; fails if the pod is refused.
     fn judge(self, pod: &PodName, facts: &PodFacts) -> Result<Option<String>, Error> {
         match (self, facts.sandbox()) {
             (Self::Ignore, _) => Ok(None),

@@ -45,7 +45,7 @@ const ENVIRONMENT: [&str; 7] = [
     proxy_env::LOOPBACK_CIDR,
 ];
 
-/// The reason for which no [`PodFacts`] can be extracted from a Pod.
+/// Why no [`PodFacts`] can be extracted from a Pod.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the object is not a valid Pod: {0}")]
@@ -97,7 +97,7 @@ impl ApiPod {
         matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
     }
 
-    /// Converts the Pod to [`PodFacts`]. Init containers come before containers and the last `istio-proxy` counts, so
+    /// Converts the Pod to [`PodFacts`]. Of all containers named `istio-proxy`, init containers first, the last is used, so
     /// that later code need not distinguish native from ordinary sidecars.
     pub fn into_facts(self) -> Result<PodFacts, Error> {
         let Self { metadata, spec, .. } = self;
@@ -141,7 +141,7 @@ fn inject_label<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, S
 }
 
 /// Decodes a map of strings and keeps only the entries for whose keys the function returns true: other values may be
-/// large and are never read.
+/// large and are not copied.
 struct Entries(fn(&str) -> bool);
 
 /// A key, borrowed if it has no escapes.
@@ -218,8 +218,8 @@ impl Container {
         })
     }
 
-    /// The environment variables by name. The last of equal names counts; a variable with a `valueFrom` has no known
-    /// value.
+    /// Returns the environment variables by name. Of equal names the last is used; a variable with a `valueFrom` has no
+    /// known value.
     fn environment(&self) -> BTreeMap<String, String> {
         let mut known = BTreeMap::new();
         for variable in self.env.iter().flatten().filter(|v| ENVIRONMENT.contains(&v.name.as_str())) {

@@ -26,7 +26,7 @@ impl fmt::Display for PodName {
 pub struct PodFacts {
     /// `metadata.uid`
     pub uid: String,
-    /// The annotations of `contract::annotation` that the pod has.
+    /// The pod's annotations that are in [`ANNOTATIONS`](crate::ANNOTATIONS).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The label `sidecar.istio.io/inject`.
@@ -38,13 +38,13 @@ pub struct PodFacts {
     /// `spec.runtimeClassName`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<String>,
-    /// containerd's annotation `io.kubernetes.cri.untrusted-workload`: the pod's handler is `untrusted`.
+    /// The pod has containerd's annotation `io.kubernetes.cri.untrusted-workload`, which selects the handler `untrusted`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untrusted: bool,
-    /// The pod's runtime handler, as far as the agent knows it; the API fallback does not.
+    /// The pod's runtime handler, if the agent knows it; the API fallback does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<RuntimeHandler>,
-    /// The reason for which the agent does not know the handler yet.
+    /// Why the agent does not know the handler yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_handler: Option<String>,
     /// The `istio-proxy` container, among the containers or the init containers (native sidecar).
@@ -52,20 +52,20 @@ pub struct PodFacts {
     pub proxy: Option<ProxyContainer>,
 }
 
-/// The handler of a runtime class, or of pods without one.
+/// The runtime handler of a RuntimeClass, or of pods without one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeHandler {
     pub name: String,
-    /// Whether rules of the node's kernel do not reach its pods.
+    /// Whether it is a sandboxed runtime, whose pods the rules of the node's kernel do not reach.
     pub is_sandbox: bool,
-    /// The value of the runtime's configuration that decides so.
+    /// The value in the runtime's configuration that shows a sandboxed runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
 }
 
 impl PodFacts {
-    /// The fields that determine the rules.
+    /// Returns the fields that determine the rules.
     pub fn settings(&self) -> PodSettings<'_> {
         let proxy = self.proxy.as_ref();
         PodSettings {
@@ -76,8 +76,8 @@ impl PodFacts {
         }
     }
 
-    /// Describes the sandbox in which the pod runs; `None` if rules of the node's kernel reach the pod. The name of the runtime class
-    /// decides if the handler is not known.
+    /// Describes the pod's sandboxed runtime; `None` if rules of the node's kernel reach the pod. If the handler is not known,
+    /// the name of the runtime class decides.
     pub fn sandbox(&self) -> Option<String> {
         match (&self.handler, &self.runtime_class) {
             (Some(handler), _) => handler.is_sandbox.then(|| handler.to_string()),
@@ -86,8 +86,8 @@ impl PodFacts {
         }
     }
 
-    /// The reason for which it is not known whether the pod runs in a sandbox; `None` if it is known, or the pod has neither a runtime
-    /// class nor a handler that could tell.
+    /// Returns why it is not known whether the pod has a sandboxed runtime; `None` if it is known, or if the pod selects no
+    /// handler.
     pub fn unknown_handler(&self) -> Option<String> {
         let of = match (&self.handler, &self.runtime_class) {
             (Some(_), _) => None,
@@ -106,12 +106,12 @@ impl fmt::Display for RuntimeHandler {
     }
 }
 
-/// The words in handlers and names of runtime classes by which a sandbox is known; digits may follow.
+/// The words in programs, handlers and names of runtime classes that identify a sandboxed runtime; digits may follow.
 const SANDBOXES: [&str; 5] = ["gvisor", "runsc", "kata", "katacontainers", "firecracker"];
 
-/// Whether a runtime class is that of a sandbox with a kernel or a network stack of its own, such as gVisor and Kata Containers,
-/// which rules of the node's kernel do not reach. A word decides: of the runtime's program, of the handler in the RuntimeClass where
-/// the program is not known, or of the name of the class where neither is.
+/// Whether a name identifies a sandboxed runtime, such as gVisor or Kata Containers. Its pods have a kernel or a network stack
+/// of their own, which rules of the node's kernel do not reach. The name is the runtime's program; if that is not known, the
+/// RuntimeClass's handler, or else its name.
 pub fn is_sandbox(handler_or_class: &str) -> bool {
     let text = handler_or_class.to_ascii_lowercase();
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -125,7 +125,7 @@ pub struct ProxyContainer {
     /// The variables of `contract::proxy_env` that have a literal value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// `args[1]` where `args[0]` is `proxy`: `sidecar`, `router`, `waypoint`.
+    /// `args[1]` if `args[0]` is `proxy`: `sidecar`, `router`, `waypoint`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_type: Option<String>,
     /// `securityContext.runAsUser` of the container.

@@ -1,6 +1,6 @@
 //! The fields of a pod that determine its redirection ([`PodFacts`]), and the decision that follows from them ([`Verdict`]). Pure.
 //!
-//! `lookup` gets them from the node's agent or from the API server; the agent serves them at the paths of [`requests`].
+//! `lookup` gets the fields from the node's agent or from the API server; the agent serves the paths of [`requests`].
 
 mod extract;
 mod facts;

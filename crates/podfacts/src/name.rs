@@ -1,11 +1,11 @@
-//! The forms of Kubernetes' names (apimachinery's `validation` and `content`).
+//! Checks names as Kubernetes does (apimachinery's `validation` and `content`).
 
 /// The maximum length of a DNS label, of a label's value, and of a qualified name without its prefix, in bytes.
 const LABEL: usize = 63;
 /// The maximum length of a DNS subdomain, in bytes.
 pub const SUBDOMAIN: usize = 253;
 
-/// Whether a text is a qualified name: the key of a label, an annotation or a resource (`IsQualifiedName`).
+/// Whether a string is a qualified name: the key of a label, an annotation or a resource (`IsQualifiedName`).
 pub fn is_key(text: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && is_label_value(name);
     match text.split_once('/') {
@@ -14,24 +14,24 @@ pub fn is_key(text: &str) -> bool {
     }
 }
 
-/// Whether a label may have this value, which may be empty.
+/// Whether a string is valid as a label's value; an empty string is.
 pub fn is_label_value(value: &str) -> bool {
     let is_end = |c: char| c.is_ascii_alphanumeric();
     let has_ends = value.is_empty() || (value.starts_with(is_end) && value.ends_with(is_end));
     has_ends && value.len() <= LABEL && value.chars().all(|c| is_end(c) || "-_.".contains(c))
 }
 
-/// Whether a text is a DNS label (RFC 1123).
+/// Whether a string is a DNS label (RFC 1123).
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= LABEL && is_part(text, "-")
 }
 
-/// Whether a text is a DNS subdomain (RFC 1123).
+/// Whether a string is a DNS subdomain (RFC 1123).
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= SUBDOMAIN && text.split('.').all(|part| is_part(part, "-"))
 }
 
-/// Whether a text is a part of a name in DNS, with these characters between letters and digits, apart from its length.
+/// Whether a string of any length is a DNS label that may contain the characters `between` except at its start and end.
 pub fn is_part(text: &str, between: &str) -> bool {
     let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(|c| is_end(c) || between.contains(c))

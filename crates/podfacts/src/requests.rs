@@ -1,16 +1,16 @@
 //! The requests on the sockets of the node's agent, as the plugin and other agents send them and the agent parses them.
 //!
-//! `agent.sock` serves [`POD`], [`DIRECTORIES`] and [`HANDOVER`] to `GET`; `log.sock` takes the plugin's lines by `POST` of [`LOG`]:
-//! a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields.
+//! `agent.sock` serves [`POD`], [`DIRECTORIES`] and [`HANDOVER`] to `GET`. `log.sock` takes the plugin's lines by `POST` to
+//! [`LOG`]: a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields.
 
 use crate::PodName;
 
-/// The path of a pod's [`PodFacts`](crate::PodFacts): 200 with them as JSON, 404 for a pod that the agent does not know, 503 before it has
-/// listed the pods.
+/// The path of a pod's [`PodFacts`](crate::PodFacts). The response is 200 with the facts as JSON, 404 for an unknown pod, 503
+/// before the agent has listed the pods.
 pub const POD: &str = "/pod";
 /// The path of the directories in which an agent has installed the plugin.
 pub const DIRECTORIES: &str = "/directories";
-/// The path whose response says whether the agent offers its sockets: an agent that stands by waits there for the offer.
+/// The path at which an agent that stands by waits until the serving agent offers its sockets (200).
 pub const HANDOVER: &str = "/handover";
 /// The path of the plugin's log lines.
 pub const LOG: &str = "/log";
@@ -25,7 +25,7 @@ pub fn pod(pod: &PodName, uid: Option<&str>) -> String {
     target
 }
 
-/// Parses the query of a request for a pod into its name and, if it has one, the UID. `None` if namespace or name are missing or invalid.
+/// Parses the query of a request for a pod into the pod's name and, if given, UID. `None` if namespace or name is missing or invalid.
 pub fn parse_pod(query: &str) -> Option<(PodName, Option<String>)> {
     let value = |key: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -34,7 +34,7 @@ pub fn parse_pod(query: &str) -> Option<(PodName, Option<String>)> {
     Some((PodName { namespace: value("namespace")?, name: value("name")? }, value("uid")))
 }
 
-/// Percent-encodes text as one path segment or query value: all bytes except RFC 3986's unreserved characters.
+/// Percent-encodes a string as one path segment or query value: all bytes except RFC 3986's unreserved characters.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -50,7 +50,7 @@ pub fn encode(text: &str) -> String {
     encoded
 }
 
-/// Decodes percent-encoding; `None` if the text is invalid or not UTF-8.
+/// Decodes percent-encoding; `None` if the encoding is invalid or the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

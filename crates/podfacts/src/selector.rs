@@ -40,7 +40,7 @@ struct Unchecked {
     /// The required value of each label.
     #[serde(default)]
     match_labels: Option<BTreeMap<String, String>>,
-    /// Further conditions.
+    /// Additional conditions.
     #[serde(default)]
     match_expressions: Option<Vec<Requirement>>,
 }

@@ -1,7 +1,7 @@
-//! Decides which pods are redirected, with a reason for each outcome.
+//! Decides which pods are redirected, with a reason for each pod that is skipped.
 //!
-//! Pure. [`of_pod`] decides by the pod's [`PodFacts`], [`of_name`] by its name and the chain entry's settings. The same reason is the log
-//! field, the metric label and the expectation of tests.
+//! Pure. [`of_pod`] decides by the pod's [`PodFacts`], [`of_name`] by the pod's name and the chain entry's settings. Logs,
+//! metrics and tests use the same name of a reason.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub enum Verdict {
     Skip(SkipReason),
 }
 
-/// The reason for which a pod is not redirected.
+/// Why a pod is not redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SkipReason {
     /// `CNI_ARGS` names no pod.
@@ -48,7 +48,7 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// The log field and metric label of the reason.
+    /// Returns the reason's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotKubernetes => "not_kubernetes",
@@ -79,7 +79,7 @@ impl SkipReason {
         Self::InterceptionNone,
     ];
 
-    /// Says in a sentence what the reason means.
+    /// Returns the reason as a clause about the pod.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::NotKubernetes => "the runtime names no pod",
@@ -102,7 +102,7 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// Decides by the name of a pod and the settings of the chain entry: `agent_namespace` and `exclude_namespaces`.
+/// Returns why a pod is skipped according to its name and two settings of the chain entry; `None` if neither excludes it.
 pub fn of_name(pod: &PodName, agent_namespace: Option<&str>, exclude_namespaces: &[String]) -> Option<SkipReason> {
     if agent_namespace == Some(pod.namespace.as_str()) && pod.name.starts_with(contract::AGENT_POD_PREFIX) {
         return Some(SkipReason::AgentPod);
@@ -110,7 +110,7 @@ pub fn of_name(pod: &PodName, agent_namespace: Option<&str>, exclude_namespaces:
     exclude_namespaces.contains(&pod.namespace).then_some(SkipReason::ExcludedNamespace)
 }
 
-/// Returns the reason for which an ADD skips a pod, if the chain entry has these settings. `None` if it redirects or refuses the pod.
+/// Returns why an ADD with these settings of the chain entry skips a pod; `None` if the ADD redirects or refuses the pod.
 pub fn skipped(
     pod: &PodName,
     facts: &PodFacts,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(decided(&name("shop", "web"), &PodFacts::default()), Some(SkipReason::NoProxy));
     }
 
-    /// An injected pod with changes.
+    /// Returns an injected pod with this change.
     fn pod(change: impl Fn(&mut PodFacts, &mut ProxyContainer)) -> PodFacts {
         let mut facts = PodFacts::default();
         let mut proxy = ProxyContainer { proxy_type: Some("sidecar".into()), ..ProxyContainer::default() };

@@ -1,7 +1,7 @@
 //! Makes the rules, addresses and routes of a netns match the [`Desired`] redirection, reports how they differ from it,
 //! and removes them.
 //!
-//! `plugin`, `iptables` and `repair` call it on a thread in the netns; it enters no namespace itself.
+//! `plugin`, `iptables` and `repair` call this module on a thread in the netns; the module enters no namespace itself.
 
 mod available;
 mod check;
@@ -29,7 +29,7 @@ use facts::NetnsFacts;
 use retry::retry_on_contention;
 use view::{Comparison, Observation};
 
-/// The options of programming rules.
+/// Options for programming rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Use native nftables tables instead of iptables' tables.
@@ -37,7 +37,7 @@ pub struct Options {
     /// The operator's choice of iptables implementation.
     pub forced: Option<IptablesBinary>,
     pub on_difference: OnDifference,
-    /// The rules that are to be compared and changed, whatever the desired ones are.
+    /// Which rules and chains are compared and changed, whatever the desired rules are.
     pub owned: &'static Owned,
 }
 
@@ -48,7 +48,7 @@ impl Options {
     }
 }
 
-/// The reaction to own rules in a netns that differ from the desired ones.
+/// The reaction to own rules in a netns that differ from the desired rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDifference {
     /// Correct the differences.
@@ -125,7 +125,7 @@ impl Change {
         if corrected.is_empty() { Self::None } else { Self::Reconciled(corrected) }
     }
 
-    /// The change's name in logs.
+    /// Returns the change's name in logs.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -134,7 +134,7 @@ impl Change {
         }
     }
 
-    /// The corrected differences.
+    /// Returns the corrected differences.
     pub fn reconciled(&self) -> &[Difference] {
         match self {
             Self::Reconciled(differences) => differences,
@@ -196,10 +196,10 @@ impl Error {
     }
 }
 
-/// Maximum number of differences in a sentence. A netns can have any number of them; events, logs and replies repeat it.
+/// Maximum number of differences in a list. A netns can have any number; events, logs and replies contain the list.
 const LISTED: usize = 20;
 
-/// Joins differences to one sentence, which names the first of them.
+/// Joins the first differences into one line; counts the rest.
 pub fn list(differences: &[Difference]) -> String {
     let mut named: Vec<String> = differences.iter().take(LISTED).map(ToString::to_string).collect();
     if let Some(more @ 1..) = differences.len().checked_sub(LISTED) {
@@ -243,10 +243,10 @@ impl View {
     }
 }
 
-/// Lists the backends to try after the presumed one has proved unusable.
+/// Lists the backends to try after the presumed one proved unusable.
 fn fallbacks(failure: &Error, presumed: Backend, options: Options) -> Result<Vec<Backend>, Error> {
-    // The kernel refuses iptables' owner match in a netns of another user namespace. The native one works there:
-    // nf_tables reads its ids in the netns's user namespace, whichever namespace the writer is in.
+    // The kernel refuses iptables' owner match in a netns of another user namespace. The native match works there:
+    // nf_tables reads ids in the netns's user namespace, whichever namespace the writer is in.
     if matches!(failure, Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) {
         return Ok(options.forced.is_none().then_some(Backend::NativeFallback).into_iter().collect());
     }
@@ -255,18 +255,18 @@ fn fallbacks(failure: &Error, presumed: Backend, options: Options) -> Result<Vec
     Ok(left)
 }
 
-/// What one backend could do.
+/// The result of an attempt with one backend.
 enum Attempt {
     Converged(Outcome),
     /// The kernel lacks an expression that the rules need.
     Unsupported,
-    /// The backend has no own rules, differences are not to be corrected, and this other backend has own rules, such as the one
-    /// that an earlier call fell back to.
+    /// The backend has no own rules, but this other one has, perhaps because an earlier call fell back to it. The caller
+    /// refuses differences, so nothing was changed.
     Elsewhere(Backend, Vec<Difference>),
 }
 
 impl Attempt {
-    /// The result, if no other backend is to be tried.
+    /// Returns the final result if no other backend is to be tried.
     fn outcome(self, backend: Backend) -> Result<Outcome, Error> {
         match self {
             Self::Converged(outcome) => Ok(outcome),
@@ -281,8 +281,8 @@ struct Convergence<'a> {
     desired: &'a Desired,
     netns: NetnsFacts,
     options: Options,
-    /// The addresses, routing rules and routes that all attempts so far have added. The outcome names them, although a
-    /// later attempt finds them present.
+    /// The addresses, routing rules and routes that all attempts so far have added. The outcome lists them even if a later
+    /// attempt found them present.
     added: Vec<Entry>,
 }
 
@@ -293,8 +293,8 @@ impl Convergence<'_> {
         let Attempt::Converged(mut outcome) = attempt else { return Ok(attempt) };
         // Rules of other backends are removed last, so that traffic is redirected at all times.
         former.into_iter().try_for_each(|backend| remove(self.desired, backend, self.options.owned))?;
-        // The ADD of a new netns does not wait for a look at routes of an earlier mode. They stay where another program has removed the
-        // rules that they belong to, until the next call that reconciles.
+        // After an ADD in a netns without rules, routes of an earlier mode are not searched for, to save time. If another
+        // program removed only the rules, such routes stay until the next call that reconciles.
         if self.options.on_difference == OnDifference::Reconcile && outcome.change != Change::Added {
             let removed = remove_unwanted_routes(self.desired, outcome.ipv6)?;
             outcome.change = Change::of([outcome.change.reconciled(), &removed].concat());
@@ -347,7 +347,7 @@ fn differences(state: &RulesState, former: &[Backend]) -> Vec<Difference> {
 ///
 /// If another process changed the tables in the meantime, the result is [`netfilter::Error::Contended`]. nf_tables
 /// detects such a change by the ruleset's generation and refuses the plan. iptables-legacy has no generations, so its
-/// tables are read again after the restore. Tables that the restore left unchanged are not an error of contention: then
+/// tables are read again after the restore. Tables that the restore left unchanged are not treated as contention: then
 /// the cause is the restore program, and a retry would not help.
 fn apply_plan(
     session: &mut Session,

@@ -1,5 +1,5 @@
-//! A pod's netns: found and entered, its rules, addresses and routes brought to the desired redirection, and that redirection
-//! proven.
+//! Finds and enters a pod's netns, changes its rules, addresses and routes to the desired redirection, and verifies that
+//! redirection.
 
 pub mod converge;
 pub mod netns;

@@ -44,12 +44,12 @@ pub enum Error {
     Create(#[source] Errno),
     #[error("netns {}: cannot start a thread for it", path.display())]
     Thread { path: PathBuf, source: io::Error },
-    /// The function run in the netns panicked. Only if panics unwind; the release profile aborts.
+    /// The function run in the netns panicked. Occurs only if panics unwind; the release profile aborts.
     #[error("netns {}: panic inside it: {message}", path.display())]
     Panicked { path: PathBuf, message: String },
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    /// The pod has IPv6 addresses, but IPv6 is disabled where it is needed.
+    /// An IPv6 address, routing rule or route is needed, but IPv6 is disabled.
     #[error("IPv6 is disabled in this netns (see net.ipv6.conf.lo.disable_ipv6)")]
     Ipv6Disabled(#[source] netlink::Error),
     /// The netns has only loopback and link-local addresses, or none.

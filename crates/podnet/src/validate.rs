@@ -36,8 +36,8 @@ pub fn run(probe: &Probe, families: &[Family]) -> Report {
     })
 }
 
-/// The address without listener. It is the source of the proxy's own inbound connections: packets from it are never
-/// redirected, and packets of the proxy to it always are.
+/// Returns the address without a listener. The proxy connects to the application from this address: packets from it are
+/// never redirected, and the proxy's packets to it always are.
 fn target(probe: &Probe, family: Family) -> SocketAddr {
     let ip: IpAddr = match family {
         Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),

@@ -1,6 +1,6 @@
-//! The settings that determine the rules of an ambient pod: the node's, which the pod's annotations override.
+//! The settings that determine the rules of an ambient pod: the node's settings, which the pod's annotations override.
 //!
-//! Pure. Annotations come from anyone who may create pods: each is parsed into types here and bounded in number.
+//! Pure. Annotations come from anyone who may create pods: each is parsed into types here, and lists are bounded in length.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ use ruleset::Interface;
 use super::annotations::check_length;
 use super::{Error, parse_interface};
 
-/// The settings that determine an ambient pod's rules, apart from its netns.
+/// The settings that, together with the address families of the netns, determine an ambient pod's rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AmbientRedirect {
     /// Redirect IPv6, too, if the netns has it.
@@ -30,7 +30,7 @@ pub struct AmbientRedirect {
 }
 
 impl Default for AmbientRedirect {
-    /// Istio's settings of a pod without annotations on a node without settings.
+    /// Istio's settings for a pod without annotations on a node without settings.
     fn default() -> Self {
         Self {
             ipv6: false,
@@ -44,12 +44,12 @@ impl Default for AmbientRedirect {
 }
 
 impl AmbientRedirect {
-    /// Overrides the node's settings by a pod's annotations. The second value lists the annotation values that were
-    /// ignored, as in Istio, for the log.
+    /// Returns the node's settings with the overrides of a pod's annotations, and the annotation values that were ignored,
+    /// as in Istio, for the log.
     ///
     /// # Errors
-    /// Returns an annotation with names that no interface can have, or with too many names. Istio copies such names
-    /// into its rules.
+    /// Fails if the list of virtual interfaces has a name that no interface can have, or too many names. Istio copies such
+    /// names into its rules.
     pub fn of_pod(&self, annotations: &BTreeMap<String, String>) -> Result<(Self, Vec<Error>), Error> {
         let boolean = |key| annotations.get(key).map(|text| switch(key, text)).transpose();
         let (dns, bypass) = (boolean(DNS_CAPTURE), boolean(BYPASS_INBOUND_CAPTURE));
@@ -71,7 +71,7 @@ fn switch(key: &str, text: &str) -> Result<bool, Error> {
     parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; using the node's setting"))
 }
 
-/// Parses a list in which, as in Istio, empty elements count for nothing.
+/// Parses a list of interfaces; ignores empty elements, as Istio does.
 fn interfaces(text: &str) -> Result<Vec<Interface>, Error> {
     check_length(REROUTE_VIRTUAL_INTERFACES, text)?;
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_boolean_is_ignored_and_said() {
+    fn an_invalid_boolean_is_ignored_with_a_warning() {
         let node = AmbientRedirect { dns: true, ..AmbientRedirect::default() };
         let (redirect, warnings) = of_pod(&node, &[(DNS_CAPTURE, "no"), (BYPASS_INBOUND_CAPTURE, "")]).unwrap();
         assert_eq!(redirect, node);

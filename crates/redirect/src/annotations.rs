@@ -1,7 +1,7 @@
 //! Builds a [`Redirect`] from pod facts: annotations and the proxy's environment, as Istio's plugin reads them.
 //!
 //! Pure; for the plugin, repair and `explain`. Annotations come from anyone who may create pods: each value is parsed
-//! into types here and bounded in number, or refused with its key and the valid values.
+//! into types of bounded size here, or refused with its key and the valid values.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +15,7 @@ use super::{
     parse_interfaces, parse_loopback, parse_owners, parse_ports,
 };
 
-/// The maximum length of a list.
+/// The maximum number of elements in a list, and the error's description of it.
 struct Bound {
     max: usize,
     allowed: &'static str,
@@ -27,7 +27,7 @@ const ELEMENTS: Bound = Bound { max: 1024, allowed: "at most 1024 elements" };
 /// Bound on the number of interfaces in a list. Rules for virtual interfaces are needed for each pair of interface and
 /// address range.
 const INTERFACES: Bound = Bound { max: 32, allowed: "at most 32 interfaces" };
-/// The inbound port that is excluded by default: that of the proxy's merged metrics.
+/// The port that is excluded by default, inbound and outbound: the port of the proxy's merged metrics.
 const DEFAULT_EXCLUDED: &str = "15020";
 
 /// The interception that a pod requests.
@@ -45,7 +45,7 @@ pub enum Interception {
 /// Builds the settings from the pod's annotations and from its proxy's environment and ids.
 ///
 /// # Errors
-/// Returns a value that is not allowed. The pod must not start then: its author expects its traffic to be redirected.
+/// Fails for a value that is not allowed. The pod must not start then: its author expects its traffic to be redirected.
 pub fn from_pod(settings: PodSettings<'_>) -> Result<Interception, Error> {
     let pod = Pod(settings);
     let Some(mode) = pod.mode()? else {
@@ -79,11 +79,11 @@ pub fn from_pod(settings: PodSettings<'_>) -> Result<Interception, Error> {
     Ok(Interception::Redirect { redirect: Box::new(redirect), warnings })
 }
 
-/// Checks an annotation's value with the parser by which [`from_pod`] reads it; an annotation that it does not read
-/// passes.
+/// Checks an annotation's value with the parser of [`from_pod`]; accepts any value of an annotation that [`from_pod`] does
+/// not read.
 ///
 /// # Errors
-/// Returns a value that [`from_pod`] refuses.
+/// Fails for a value that [`from_pod`] refuses.
 pub fn check(key: &str, text: &str) -> Result<(), Error> {
     match key {
         annotation::INTERCEPTION_MODE => mode(text).map(drop),
@@ -132,7 +132,7 @@ pub(super) fn check_length(key: &str, text: &str) -> Result<(), Error> {
     bounded(key, text, bound)
 }
 
-/// Treats user 0 as unset: the proxy never runs as root.
+/// Returns the proxy's user or group; id 0 is treated as unset, because the proxy never runs as root.
 fn proxy_id(given: Option<u32>) -> Owner {
     Owner::Id(given.filter(|id| *id != 0).unwrap_or(PROXY_ID))
 }
@@ -157,7 +157,7 @@ impl<'a> Pod<'a> {
         list(key, self.annotation(key).unwrap_or(default), parse)
     }
 
-    /// The pod's exclusions, followed by the ports that are always excluded, without duplicates.
+    /// Returns the pod's exclusions, followed by the ports that are always excluded, without duplicates.
     fn inbound_ports_exclude(&self) -> Result<Vec<Port>, Error> {
         let mut ports = Vec::new();
         let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, DEFAULT_EXCLUDED, parse_ports)?;

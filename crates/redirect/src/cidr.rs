@@ -4,7 +4,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::Error;
 
-/// The description of a list of ranges.
+/// The valid values of a list of ranges, for [`Error::allowed`].
 pub const CIDRS: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8";
 
 /// A selection of address ranges: none, all, or a list.
@@ -37,7 +37,7 @@ pub fn parse_cidrs(key: &str, text: &str) -> Result<Vec<IpNet>, Error> {
     parts.map(|p| parse_cidr(p).ok_or_else(|| Error::new(key, p, CIDRS))).collect()
 }
 
-/// Parses a CIDR as Go's `netip.ParsePrefix`, which refuses numbers with leading zeros.
+/// Parses a CIDR as Go's `netip.ParsePrefix` does, which refuses numbers with leading zeros.
 fn parse_cidr(text: &str) -> Option<IpNet> {
     let (addr, bits) = text.split_once('/')?;
     let is_number = bits.bytes().all(|b| b.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));

@@ -1,6 +1,6 @@
-//! The desired redirection of a netns that follows from settings, to a sidecar or to ztunnel.
+//! Derives the desired redirection of a netns from settings: to a sidecar or to ztunnel.
 //!
-//! Pure. `plugin`, `iptables` and `repair` pass the result to `podnet`, which reads what the netns has.
+//! Pure. `plugin`, `iptables` and `repair` pass the result to `podnet`, which compares it with the netns.
 
 use contract::ambient;
 use ruleset::{Desired, DesiredRoutes, DesiredRules, Ipv6, MarkRoute, Routes};
@@ -9,9 +9,9 @@ use crate::ambient::AmbientRedirect;
 use crate::{InterceptionMode, PortSelector, Redirect, rules};
 
 impl Redirect {
-    /// Builds rules and routes of redirection to a sidecar.
+    /// Builds the rules and routes that redirect to a sidecar.
     pub fn desired(&self) -> Desired {
-        // The rules of TPROXY contain all of REDIRECT's, so they serve for either mode.
+        // `former` is for rules in built-in chains that jump to no own chain. TPROXY has all such rules that REDIRECT has.
         let any_mode = Self { mode: InterceptionMode::Tproxy, ..self.clone() };
         Desired {
             rules: DesiredRules {
@@ -36,7 +36,7 @@ impl Redirect {
     }
 }
 
-/// The route of ambient mode: delivers replies to ztunnel's connections, whose destination is the client's address.
+/// The route of ambient mode, which delivers the application's replies to ztunnel although they are addressed to the client.
 const AMBIENT: MarkRoute = MarkRoute {
     mark: ambient::CONN_MARK,
     mask: ambient::MARK_MASK,
@@ -45,7 +45,7 @@ const AMBIENT: MarkRoute = MarkRoute {
 };
 
 impl AmbientRedirect {
-    /// Builds rules and routes of redirection to ztunnel. Any settings have the same routes.
+    /// Builds the rules and routes that redirect to ztunnel. The routes do not depend on the settings.
     pub fn desired(&self) -> Desired {
         let intended = rules::ambient::build(self, false);
         let routes = Routes { passthrough: false, marked: Some(AMBIENT) };

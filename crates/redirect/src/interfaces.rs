@@ -4,14 +4,14 @@ use ruleset::Interface;
 
 use super::Error;
 
-/// Parses one name.
+/// Parses one name; the error names `key`.
 pub(crate) fn parse_interface(key: &str, text: &str) -> Result<Interface, Error> {
     const ALLOWED: &str =
         "a comma-separated list of interface names: a letter, then up to 14 letters, digits, `_`, `.` or `-`";
     Interface::new(text).ok_or_else(|| Error::new(key, text, ALLOWED))
 }
 
-/// Parses a comma-separated list; empty text is an empty list, an empty element an error (Istio #58781).
+/// Parses a comma-separated list; an empty string is an empty list, but an empty element is an error (Istio #58781).
 pub fn parse_interfaces(key: &str, text: &str) -> Result<Vec<Interface>, Error> {
     if text.trim().is_empty() {
         return Ok(Vec::new());

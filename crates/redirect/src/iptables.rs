@@ -1,4 +1,4 @@
-//! Command line and environment of `istio-iptables` as [`Settings`].
+//! Parses the command line and environment of `istio-iptables` into [`Settings`].
 
 mod etc;
 mod flags;
@@ -10,7 +10,7 @@ pub use settings::{Action, Settings};
 
 use std::io;
 
-/// A value from which no settings follow.
+/// A setting is invalid or cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -26,7 +26,7 @@ pub enum Error {
     /// Unknown implementation of iptables.
     #[error("--force-iptables-binary: {given:?} is not allowed: expected `legacy`, `nft` or nothing")]
     Flavour { given: String },
-    /// Only DNS to the servers in the file is captured, unless all DNS is.
+    /// `/etc/resolv.conf` cannot be read, although only DNS to its servers is captured.
     #[error("/etc/resolv.conf cannot be read; without --capture-all-dns, only DNS to its servers is captured")]
     ResolvConf(#[source] io::Error),
     /// The image has no such user or group.

@@ -1,8 +1,8 @@
-//! A pod's redirection settings as types: one [`Redirect`] determines all rules of a pod, apart from its netns.
+//! A pod's redirection settings as types: a [`Redirect`] and the address families of the netns determine all rules.
 //!
 //! `annotations` builds a [`Redirect`] from the pod's fields (for the plugin), `iptables` from command line and
 //! environment; both parse and check all values, so that every [`Redirect`] can be expressed as rules. `rules` builds
-//! the rules from it, [`Redirect::desired`] all that a netns needs.
+//! the rules from it, [`Redirect::desired`] the rules and routes.
 
 pub mod ambient;
 pub mod annotations;
@@ -30,7 +30,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net};
 use ruleset::{Interface, Owner, Port};
 
-/// The way in which inbound connections reach the proxy.
+/// How inbound connections reach the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InterceptionMode {
     /// NAT: the proxy sees 127.0.0.6 as the source address.
@@ -51,7 +51,7 @@ pub enum DnsCapture {
     All,
 }
 
-/// The settings that determine a pod's rules, apart from its netns.
+/// The settings that, together with the address families of the netns, determine a pod's rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
     pub mode: InterceptionMode,
@@ -82,7 +82,7 @@ pub struct Redirect {
     /// Interfaces of virtual machines; their inbound traffic is handled as outbound.
     pub virtual_interfaces: Vec<Interface>,
     pub dns: DnsCapture,
-    /// Redirect each family that has an address, not only that of the first address.
+    /// Redirect each family that has an address, not only the family of the first address.
     pub dual_stack: bool,
     /// Drop packets in conntrack state INVALID.
     pub drop_invalid: bool,

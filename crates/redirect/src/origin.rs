@@ -1,5 +1,4 @@
-//! The sources of a pod's parameters: the annotation, the variable of its proxy or the field that each value comes
-//! from.
+//! Determines the source of each of a pod's parameters: an annotation, an environment variable of the proxy, or a field.
 //!
 //! Pure; for `explain`. Reads the same keys as `annotations`, with the same precedence.
 

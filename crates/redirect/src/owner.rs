@@ -21,10 +21,10 @@ pub enum OwnerGroups {
 }
 
 impl OwnerGroups {
-    /// The maximum number of included groups, as in Istio: each is a match of the same rule.
+    /// The maximum number of included groups, as in Istio: each is a match in the same rule.
     const MAX: usize = 64;
 
-    /// Parses two pairs of key and text: `include` lists the redirected groups (or is `*`), and `exclude` the groups
+    /// Parses two pairs of key and value: `include` lists the redirected groups (or is `*`), and `exclude` the groups
     /// that are not redirected.
     pub fn parse(include: (&str, &str), exclude: (&str, &str)) -> Result<Self, Error> {
         if include.1.trim() == "*" {

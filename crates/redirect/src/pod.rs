@@ -1,4 +1,4 @@
-//! What a pod says about its redirection.
+//! The part of a pod that this crate reads.
 
 use std::collections::BTreeMap;
 

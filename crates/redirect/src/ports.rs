@@ -16,8 +16,8 @@ pub enum PortSelector {
     List(Vec<Port>),
 }
 
-/// Parses a comma-separated list; ignores spaces around elements and empty elements, refuses `*`, and numbers with
-/// leading zeros, which iptables reads as octal: it programs port 8 for `010`, and refuses `080`.
+/// Parses a comma-separated list; ignores spaces around elements and empty elements. Refuses `*`, and numbers with leading
+/// zeros, which iptables reads as octal: it programs port 8 for `010` and refuses `080`.
 pub fn parse_ports(key: &str, text: &str) -> Result<Vec<Port>, Error> {
     let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
     parts

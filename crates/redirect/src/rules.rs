@@ -32,7 +32,7 @@ pub fn warning(redirect: &Redirect) -> Option<Warning> {
     no_resolver.then_some(Warning::NoResolver)
 }
 
-/// Builds the rules; `ipv6` is whether the pod has IPv6. Every [`Redirect`] has rules.
+/// Builds the rules; `ipv6` is whether they cover IPv6, too.
 pub fn build(redirect: &Redirect, ipv6: bool) -> RuleSet {
     let dns = redirect.dns != DnsCapture::Off && warning(redirect).is_none();
     let tproxy = redirect.mode == InterceptionMode::Tproxy;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn capture_without_a_resolver_is_off_and_said() {
+    fn capture_without_a_resolver_is_off_with_a_warning() {
         let none = resolvers(&[], &[]);
         assert_eq!((warning(&none), warning(&base())), (Some(Warning::NoResolver), None));
         assert_eq!(build(&none, true), build(&base(), true));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_inbound_ports_count_only_where_all_are_included() {
+    fn excluded_inbound_ports_apply_only_if_all_are_included() {
         let excluding = |inbound_ports| {
             let redirect = Redirect { inbound_ports, inbound_ports_exclude: vec![Port(9)], ..base() };
             count(&redirect, |r| r.matches.contains(&Match::port(Port(9))))

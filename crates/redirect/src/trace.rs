@@ -1,8 +1,8 @@
 //! Simulates the netfilter traversal of a connection's first packet: which rule redirects, drops or passes it.
 //!
-//! Pure. The input is the text of `iptables-save` or `iptables-restore`, which the caller reads from a file or a netns;
+//! Pure. The input has the format of `iptables-save` or `iptables-restore`; the caller reads it from a file or a netns, and
 //! `cnictl` formats the result. Conditions that cannot be evaluated without the kernel (sets, rates) make the verdict
-//! undetermined and are never guessed.
+//! undetermined; their results are never guessed.
 
 mod condition;
 mod error;
@@ -30,7 +30,7 @@ pub const EPHEMERAL_PORT: u16 = 32768;
 pub enum Direction {
     /// From outside of the pod, in through `interface`.
     Inbound { interface: String },
-    /// From a process of the pod with this effective user and group. Before redirection the packet leaves through
+    /// From a process in the pod with this effective user and group. Before redirection the packet leaves through
     /// `interface`, which is `lo` for the pod's own addresses.
     Outbound { interface: String, uid: u32, gid: u32 },
 }
@@ -45,7 +45,7 @@ pub struct Connection {
     pub destination: SocketAddr,
 }
 
-/// The family whose rules apply to a destination.
+/// Returns the family whose rules apply to a destination.
 pub fn family(destination: SocketAddr) -> Family {
     if destination.is_ipv4() { Family::V4 } else { Family::V6 }
 }

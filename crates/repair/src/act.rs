@@ -1,4 +1,4 @@
-//! Performs an action with one request or one entry into a netns, then counts and logs it and records an event.
+//! Performs an action through the API or in the pod's netns, then counts and logs it and records an event.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn event_text(symptom: &Symptom, action: Action) -> EventText {
     EventText { found, reason, done, failed }
 }
 
-/// The `source.component` of events.
+/// Returns the `source.component` of events.
 fn component(symptom: &Symptom) -> &'static str {
     match symptom {
         Symptom::Validation(_) => "cni-repair",
@@ -57,7 +57,7 @@ fn component(symptom: &Symptom) -> &'static str {
     }
 }
 
-/// The reason for not acting, for event messages.
+/// Describes why no action is taken, for event messages.
 fn inaction_text(reason: Reason) -> &'static str {
     match reason {
         Reason::Standalone => "no action: no controller would replace it",

@@ -1,7 +1,7 @@
 //! Detects broken pods: validation failed with the exit code for missing redirection, or the requested sidecar is missing.
 //!
-//! Pure. Both the current and the last termination of the validation container count, so that pods whose container is
-//! never restarted are found, too.
+//! Pure. Both the current and the last termination of the validation container are checked, so that pods whose container
+//! is never restarted are found, too.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub struct Broken {
     /// `metadata.resourceVersion`
     pub version: String,
     pub node: String,
-    /// All pod IPs; empty without a sandbox.
+    /// All pod IPs; empty if the pod has no sandbox.
     pub ips: Vec<IpAddr>,
     /// The failed or missing container.
     pub container: String,
@@ -42,7 +42,7 @@ pub struct Broken {
     pub labelled: bool,
     /// `None` without a controller.
     pub lineage: Option<Box<Lineage>>,
-    /// The reason for which the plugin would skip the pod's next sandbox, too; `None` if it would not, or if that is not known.
+    /// Why the plugin would also skip the pod's next sandbox; `None` if it would not, or if that is not known.
     pub skipped: Option<SkipReason>,
 }
 
@@ -64,7 +64,7 @@ pub enum Owner {
     Nobody,
 }
 
-/// The reason for which a pod does not count as broken.
+/// Why a pod is not treated as broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotBroken {
     NotSelected,
@@ -87,7 +87,7 @@ pub enum NotBroken {
 }
 
 impl NotBroken {
-    /// The reason's name in logs.
+    /// Returns the reason's name in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotSelected => "not_selected",
@@ -141,7 +141,7 @@ fn without_sidecar(pod: &Pod) -> Result<Broken, NotBroken> {
     Ok(describe(pod, &absent, Evidence::Current, 0, ""))
 }
 
-/// Checks the validation container. If several containers pass the filters, the first broken one counts.
+/// Checks the validation container. If several containers pass the filters, the first broken one is described.
 fn unvalidated(pod: &Pod, validation: &Validation, settings: &RepairSettings) -> Result<Broken, NotBroken> {
     if pod.spec.host_network {
         return Err(NotBroken::HostNetwork);
@@ -161,7 +161,7 @@ fn unvalidated(pod: &Pod, validation: &Validation, settings: &RepairSettings) ->
     Err(reason)
 }
 
-/// Returns the termination that matches the failed validation, and its attempt.
+/// Returns the container state with a termination that passes the filters, and the number of the terminated attempt.
 fn failure(container: &Container, validation: &Validation) -> Result<(Evidence, u32), NotBroken> {
     let current = container.state.terminated.as_ref();
     if current.is_some_and(|ended| ended.reason == "Completed" || ended.exit_code == 0) {

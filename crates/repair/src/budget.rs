@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The period over which actions are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// A sliding window of the actions of the last minute.
+/// A sliding window of the actions in the last minute.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
@@ -25,17 +25,17 @@ pub(super) struct Earliest {
 }
 
 impl Budget {
-    /// A budget of `limit` actions per minute that one namespace cannot exhaust.
+    /// Creates a budget of `limit` actions per minute that one namespace cannot exhaust.
     pub(super) fn shared(limit: u32) -> Self {
         Self { limit: limit as usize, shared: true, spent: VecDeque::new() }
     }
 
-    /// A budget of `limit` actions per minute for all namespaces together.
+    /// Creates a budget of `limit` actions per minute for all namespaces together.
     pub(super) fn whole(limit: u32) -> Self {
         Self { shared: false, ..Self::shared(limit) }
     }
 
-    /// The earliest times for another action in this namespace.
+    /// Returns the earliest times for another action in this namespace.
     pub(super) fn earliest(&mut self, namespace: &str, now: Duration) -> Earliest {
         while self.spent.front().is_some_and(|(at, _)| *at + WINDOW <= now) {
             self.spent.pop_front();
@@ -61,7 +61,7 @@ impl Budget {
     }
 }
 
-/// The time from which fewer than `limit` of these actions are within the window.
+/// Returns the time from which fewer than `limit` of these actions are within the window.
 fn earliest_slot(spent: &[Duration], limit: usize) -> Duration {
     let surplus = (spent.len() + 1).checked_sub(limit + 1);
     surplus.and_then(|index| spent.get(index)).map_or(Duration::ZERO, |at| *at + WINDOW)

@@ -44,7 +44,7 @@ pub(super) enum Error {
     },
 }
 
-/// A hint for the operator.
+/// Returns a hint for the operator, or an empty string.
 fn hint(status: u16, operation: &str) -> String {
     match status {
         403 => format!(" (its role must allow `{operation}`)"),
@@ -162,7 +162,7 @@ struct Details {
     retry_after_seconds: u64,
 }
 
-/// Parses the message and the retry delay of an error response. The API server, or a proxy before it, also sends plain text.
+/// Parses the message and the retry delay of an error response. The API server or a proxy in front of it may send plain text.
 fn parse_error(body: &[u8]) -> (String, Option<Duration>) {
     let Ok(status) = serde_json::from_slice::<Status>(body) else {
         return (String::from_utf8_lossy(body).trim().chars().take(MAX_MESSAGE).collect(), None);

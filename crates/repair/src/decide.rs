@@ -1,4 +1,4 @@
-//! Decides about a broken pod. Pure: each decision has its reason.
+//! Decides what to do about a broken pod, with a reason if it is not acted on. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,12 +28,12 @@ pub enum Action {
     Label,
     /// Programs the rules in the pod's netns as the plugin would.
     Reprogram,
-    /// Records an event that the pod is broken, with the reason for no other action.
+    /// Records an event that the pod is broken, and why no other action is taken.
     Report(Reason),
 }
 
 impl Action {
-    /// The name in metric labels and logs; Istio's if it has the action.
+    /// Returns the name in metric labels and logs, which is Istio's if Istio has the action.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Evict => "evict",
@@ -45,12 +45,12 @@ impl Action {
     }
 }
 
-/// The reason for not acting on a broken pod, for now or at all.
+/// Why a broken pod is not acted on, for now or at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The pod is already being deleted.
     Deleting,
-    /// The pod was evicted or deleted; the watch reports its end.
+    /// The pod was evicted or deleted, and the watch has not reported its end yet.
     Ended,
     /// The pod has the label.
     Labelled,
@@ -70,7 +70,7 @@ pub enum Reason {
     OtherNode,
     /// The validation container is never restarted, so rules would come too late.
     NoRetry,
-    /// The plugin would skip the pod's next sandbox, too.
+    /// The plugin would also skip the pod's next sandbox.
     Skipped(SkipReason),
     /// The validation container is running and might succeed.
     Validating,
@@ -96,7 +96,7 @@ impl Reason {
         matches!(self, Self::ControllerBackOff | Self::Standalone | Self::StaticPod | Self::NoRetry | Self::Skipped(_))
     }
 
-    /// The name in logs and metric labels.
+    /// Returns the name in logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deleting => "deleting",
@@ -139,7 +139,7 @@ pub struct History {
     /// The final action, which is not repeated.
     pub acted: Option<Acted>,
     /// The number of the last validation attempt that began before the pod was reprogrammed. Failures of attempts up to
-    /// this one are not counted.
+    /// this number are ignored.
     pub reprogrammed: Option<u32>,
     /// Whether the pod replaces a deleted one.
     pub replacement: bool,
@@ -180,8 +180,8 @@ pub fn decide(broken: &Broken, history: &History, settings: &RepairSettings, now
     }
 }
 
-/// Returns the times until which an action is delayed, with their reasons. Of the two budget limits, the later one is
-/// the reason.
+/// Returns the times until which an action is delayed, with their reasons. Of the two budget limits, the one that ends
+/// later is the reason.
 fn delays(action: Action, history: &History) -> [(Duration, Reason); 4] {
     let ends = matches!(action, Action::Evict | Action::Delete);
     let controller = if ends { history.controller_back_off } else { Duration::ZERO };
@@ -194,7 +194,7 @@ fn delays(action: Action, history: &History) -> [(Duration, Reason); 4] {
     ]
 }
 
-/// The reason for which no mode has an action left for the pod; `None` if an action is possible.
+/// Returns why no mode has an action left for the pod; `None` if an action is possible.
 fn final_reason(broken: &Broken, history: &History) -> Option<Reason> {
     if broken.deleting {
         return Some(Reason::Deleting);
@@ -231,7 +231,7 @@ fn action_for_mode(broken: &Broken, history: &History, settings: &RepairSettings
     }
 }
 
-/// Checks that a controller will replace the pod, or that standalone pods are allowed.
+/// Checks that a controller will replace the pod, or that standalone pods are allowed, and that no validation is running.
 fn check_replaceable(broken: &Broken, settings: &RepairSettings) -> Result<(), Reason> {
     match broken.owner {
         Owner::Node => Err(Reason::StaticPod),

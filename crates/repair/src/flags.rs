@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use contract::{annotation, container};
 
-/// A flag's value; `None` if the flag or its variable is missing or empty. The value of a ConfigMap's key may be empty.
+/// A flag's value; `None` if the flag or its variable is missing or empty, as from a ConfigMap's key with an empty value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Given<T>(pub Option<T>);
 
@@ -67,7 +67,7 @@ pub struct RepairFlags {
     pub repair_field_selectors: String,
 }
 
-/// Parses a boolean like Go's `strconv.ParseBool`.
+/// Parses a boolean like Go's `strconv.ParseBool`; an empty string is treated as missing.
 pub fn switch(text: &str) -> Result<Given<bool>, &'static str> {
     if text.is_empty() {
         return Ok(Given(None));

@@ -6,8 +6,9 @@
 //!                             └─ NotBroken (reason) └─ Later, Nothing (reason)
 //! ```
 //!
-//! `daemon` starts [`follow`] on the agent's watch; `webhook::dapr::watchdog` starts [`run`]. Decisions are pure; only `act` changes
-//! a pod, always with its UID and resource version as preconditions. Failures are retried and never delay or stop the daemon.
+//! `daemon` starts [`follow`] on the agent's watch; `webhook::dapr::watchdog` starts [`run`]. Decisions are pure; only `act`
+//! changes a pod. Its API requests have the pod's UID and resource version as preconditions. Failures are retried and never
+//! delay or stop the daemon.
 
 mod act;
 mod broken;

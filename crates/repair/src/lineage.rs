@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The time after the last eviction or deletion at which a controller is forgotten.
+/// The time after the last eviction or deletion of a controller's pod at which the controller is forgotten.
 const RETENTION: Duration = Duration::from_secs(3600);
-/// The delay between the first two rounds of a controller's evictions; it doubles for each further round, up to
-/// [`MAX_DELAY`]. Both limits are those of the kubelet's back-off for failing containers.
+/// The delay between the first two rounds of a controller's evictions; each further round doubles it, up to
+/// [`MAX_DELAY`]. The kubelet's back-off for failing containers has the same two limits.
 const MIN_DELAY: Duration = Duration::from_secs(10);
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
@@ -29,8 +29,8 @@ pub struct Lineage {
 #[derive(Debug, Default)]
 pub(super) struct Lineages(BTreeMap<String, Round>);
 
-/// A round of evictions or deletions: the broken pods of one controller that existed when the first of them was ended.
-/// Their replacements belong to the next round.
+/// A round of evictions or deletions: the broken pods of one controller that existed when the first of them was evicted or
+/// deleted. Their replacements belong to the next round.
 #[derive(Debug)]
 struct Round {
     /// The number of the round, from 1.
@@ -66,7 +66,7 @@ impl Lineages {
         self.0.get(&pod.controller).is_some_and(|round| now < round.began + RETENTION && pod.created > round.youngest)
     }
 
-    /// The earliest time at which a pod may be evicted or deleted: zero, unless the pod is a replacement.
+    /// Returns the earliest time at which a pod may be evicted or deleted: zero, unless the pod is a replacement.
     pub(super) fn not_before(&self, pod: &Lineage, now: Duration) -> Duration {
         match self.0.get(&pod.controller) {
             Some(round) if now < round.last + RETENTION && pod.created > round.youngest => {
@@ -104,7 +104,7 @@ mod tests {
         {
             assert_eq!(lineages.is_replacement(&other, second(5)), replacement, "{other:?}");
         }
-        // A later end of another pod of the round does not change which pods are replacements.
+        // A later eviction of another pod in the round must not change which pods are replacements.
         lineages.record_end(&known[1], [pod("a", 20), pod("a", 21)].iter(), second(6));
         assert!(lineages.is_replacement(&pod("a", 21), second(7)));
         assert!(!lineages.is_replacement(&pod("a", 21), second(3600)), "the controller is forgotten after an hour");

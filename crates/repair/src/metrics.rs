@@ -109,12 +109,12 @@ impl Metrics {
         self.latest.push(RepairAction { time: Timestamp::now(), pod: pod.clone(), action, result });
     }
 
-    /// The latest actions, the latest one first.
+    /// Returns the latest actions, the newest first.
     pub fn actions(&self) -> &Recent<RepairAction> {
         &self.latest
     }
 
-    /// The number of pods that are known to be broken now.
+    /// Returns the number of pods that are known to be broken now.
     pub fn broken(&self) -> u64 {
         u64::try_from(self.broken.get()).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ impl Metrics {
         self.watch_errors.inc();
     }
 
-    /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
+    /// Creates one series in each metric family with labels, because the encoded registry shows a family's labels only in series.
     pub fn create_series(&self) {
         drop(self.repaired.get_or_create(&Default::default()));
         drop(self.left.get_or_create(&Default::default()));

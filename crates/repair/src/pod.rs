@@ -32,7 +32,7 @@ impl<'de> Deserialize<'de> for ShortValue {
     }
 }
 
-/// Checks the length of the borrowed text, so that long values are not copied.
+/// Checks the length of the borrowed string, so that long values are not copied.
 struct ShortValueVisitor;
 
 impl Visitor<'_> for ShortValueVisitor {

@@ -1,4 +1,4 @@
-//! The in-place repair of a pod, which a program supplies: this crate touches no netns.
+//! The interface to in-place repair of a pod. The program that uses this crate implements it; this crate enters no netns.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -7,11 +7,11 @@ use podfacts::PodName;
 
 /// Programs the rules in a pod's netns.
 pub trait Reprogram: Debug + Send + Sync {
-    /// Programs the rules as the plugin's ADD would, and returns the change as logs name it. `ips` are the pod's addresses, `pod` is
-    /// the API server's JSON. Blocking; makes no API request.
+    /// Programs the rules as the plugin's ADD would, and returns the change's name in logs. `ips` are the pod's addresses, `pod`
+    /// is the API server's JSON. Blocking; makes no API request.
     ///
     /// # Errors
-    /// The pod gets no rules, or its netns cannot be found, entered or programmed.
+    /// Fails if the plugin would skip or refuse the pod, or if its netns cannot be found, entered or programmed.
     fn reprogram(&self, name: &PodName, ips: &[IpAddr], pod: &[u8]) -> Result<&'static str, ReprogramError>;
 }
 

@@ -161,8 +161,8 @@ impl Controller {
         }
     }
 
-    /// Counts a pod without an action and records an event, once for each reason. Events are limited by a budget of the
-    /// same size as that of actions, so that many broken pods do not cause as many events.
+    /// Counts a pod without an action and records an event, once for each reason. Events have a budget of the same size as
+    /// the budget of actions, so that many broken pods do not cause as many events.
     fn record_inaction(&mut self, step: Step, reason: Reason) {
         if !step.is_new || !reason.gives_up() {
             return;
@@ -181,13 +181,13 @@ impl Controller {
     fn handle_outcome(&mut self, ended: Result<Finished, JoinError>) {
         match ended {
             Ok((step, outcome)) => self.tracker.finish(&step, &outcome, self.now()),
-            // A task has no outcome only if it has panicked in a build whose panics unwind.
+            // A task has no outcome only if it panicked in a build whose panics unwind.
             Err(error) => tracing::error!(%error, "a repair action ended without a result"),
         }
     }
 }
 
-/// Logs a decision. `wait_seconds` is the time until the next one.
+/// Logs a decision. `wait_seconds` is the time until the next decision.
 fn log(step: &Step, now: Duration) {
     let Broken { pod, uid, node, container, attempt, .. } = &step.broken;
     let (decision, action, reason, until) = match step.decision {

@@ -32,7 +32,7 @@ impl Mode {
     /// The modes of `--repair-mode`.
     const ALL: [Self; 6] = [Self::Evict, Self::Delete, Self::Label, Self::Repair, Self::RepairOrEvict, Self::Observe];
 
-    /// The name in flags and logs.
+    /// Returns the name in flags and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Evict => "evict",
@@ -47,7 +47,7 @@ impl Mode {
     }
 }
 
-/// The property that makes a pod count as broken.
+/// The property by which a pod is detected as broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
     /// The validation container failed.
@@ -116,7 +116,7 @@ impl RepairSettings {
     }
 }
 
-/// A field of a log line, which has no empty ones.
+/// Returns `None` for an empty string, so that log lines omit the field.
 fn not_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
@@ -169,7 +169,7 @@ impl RepairSettings {
         settings.validate()
     }
 
-    /// Settings of Dapr's watchdog, for the pods of all nodes. `delete`: delete pods instead of only recording events.
+    /// Returns the settings of Dapr's watchdog, for the pods of all nodes. `delete`: delete pods instead of only recording events.
     /// `budget`: maximum actions per minute.
     pub fn of_dapr_watchdog(delete: bool, budget: NonZeroU32) -> Self {
         Self {
@@ -199,7 +199,7 @@ impl RepairSettings {
     }
 }
 
-/// The default of actions per minute: enough for all pods of a large node at once.
+/// The default number of actions per minute: enough for all pods of a large node at once.
 const DEFAULT_BUDGET: u32 = 120;
 
 fn is_set(given: Given<bool>) -> bool {
@@ -242,7 +242,7 @@ pub(super) mod tests {
         flags: RepairFlags,
     }
 
-    /// Settings from a command line.
+    /// Parses settings from a command line.
     pub(crate) fn settings(line: &str) -> Result<RepairSettings, Error> {
         RepairSettings::parse(&Program::parse_from(format!("x {line}").split_whitespace()).flags)
     }

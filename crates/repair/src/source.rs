@@ -1,4 +1,4 @@
-//! The source of pods: the agent's watch of its node, or a watch of repair's own.
+//! The source of pods: the agent's watch of its node, or repair's own watch.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ const PAGE_SIZE: u32 = 250;
 /// watch.
 const QUEUE_CAPACITY: usize = 256;
 
-/// Returns the reason for which the plugin would skip the next sandbox of the pod of this name and UID, too.
+/// Returns why the plugin would also skip the next sandbox of the pod with this name and UID; `None` if it would not, or if
+/// that is not known.
 pub type Skipped = Box<dyn Fn(&PodName, &str) -> Option<SkipReason> + Send>;
 
 /// The input of repair.

@@ -22,10 +22,10 @@ pub(super) enum RepairOutcome {
     /// The pod was evicted or deleted.
     Ended,
     Labelled,
-    /// The rules are in place. Validation attempts up to the number `restarts` began before.
+    /// The rules are in place. Validation attempts up to the number `restarts` began before that.
     Reprogrammed {
         restarts: u32,
-        /// The change as logs name it.
+        /// The change's name in logs.
         change: &'static str,
     },
     /// The pod no longer exists or is no longer broken.

@@ -1,7 +1,7 @@
 //! Tracks broken pods by UID, with their history and the time of the next decision.
 //!
-//! Plain state without I/O: `run` passes it watch events and outcomes, and takes due decisions. It holds at most
-//! [`MAX_PODS`] pods, each once and only while it is broken.
+//! Plain state without I/O: `run` passes watch events and outcomes in, and takes due decisions. The tracker holds at most
+//! [`MAX_PODS`] pods, each once and only while the pod is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::lineage::Lineages;
 use super::settings::{Mode, RepairSettings, Symptom};
 use super::step::{RepairOutcome, Step};
 
-/// The maximum number of tracked pods. Further broken pods are dropped; a new list finds them once fewer than half as
+/// The maximum number of tracked pods. Additional broken pods are dropped; a new list finds them once fewer than half as
 /// many pods are tracked.
 const MAX_PODS: usize = 4096;
-/// The back-off after the first failure; each further one doubles it.
+/// The back-off after the first failure; each further failure doubles it.
 const MIN_BACK_OFF: Duration = Duration::from_millis(500);
 /// The longest back-off, unless the server requests a longer delay.
 const MAX_BACK_OFF: Duration = Duration::from_secs(300);
-/// The longest delay that the server can request; a longer one is reduced to it.
+/// The longest delay that the server can request; a longer delay is reduced to this one.
 const MAX_SERVER_DELAY: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Tracker {
         }
     }
 
-    /// The number of tracked pods.
+    /// Returns the number of tracked pods.
     pub(super) fn len(&self) -> usize {
         self.pods.len()
     }
@@ -158,7 +158,7 @@ impl Tracker {
         self.overflowed && self.pods.len() < MAX_PODS / 2
     }
 
-    /// The time of the next due decision.
+    /// Returns the time of the next due decision.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.due.first().filter(|_| !self.awaits_list()).map(|(due, ..)| *due)
     }
@@ -169,7 +169,7 @@ impl Tracker {
         self.partial && self.settings.mode == Mode::DeleteOrReport
     }
 
-    /// Takes the decision about the next due pod. An action counts as started.
+    /// Takes the decision about the next due pod. An action is recorded as started.
     pub(super) fn take(&mut self, now: Duration) -> Option<Step> {
         let next = self.due.first().filter(|(due, ..)| *due <= now && !self.awaits_list())?.clone();
         self.due.remove(&next);

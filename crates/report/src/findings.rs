@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use contract::diagnostics::terminal::{Colour, Style, printable};
 use serde_json::{Value, json};
 
-/// The pages of the documentation that a finding refers to, with the anchor of the section.
+/// The documentation pages to which findings refer, each with the anchor of a section.
 pub mod page {
     pub const KERNEL: &str = "docs/troubleshooting.md#the-kernel";
     pub const RUNTIME: &str = "docs/troubleshooting.md#the-container-runtimes-directories";
@@ -69,7 +69,7 @@ impl Finding {
 }
 
 impl Outcome {
-    /// The outcome's name in JSON.
+    /// Returns the outcome's name in JSON.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Right => "ok",
@@ -86,12 +86,12 @@ impl Outcome {
     }
 }
 
-/// The findings of a check, in their order.
+/// The findings of a series of checks, in the order of the checks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// The number of failed checks.
+    /// Returns the number of failed checks.
     pub fn failed(&self) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::Failed(_)))
     }

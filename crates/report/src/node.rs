@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use serve::log::Line;
 use serve::page;
 
-/// The path of the document on the monitoring port.
+/// The URL path of the [`Report`] on the monitoring port.
 pub const PATH: &str = page::DOCUMENT;
-/// The query for a report without pods and lines.
+/// The query string that requests a [`Report`] without pods and lines.
 pub const SUMMARY: &str = "summary";
 
-/// The state of a node. Fields that the sender's version does not have are empty.
+/// The state of a node, as its agent sends it. Fields that the agent's version does not have are empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
@@ -23,24 +23,24 @@ pub struct Report {
     pub time: String,
     /// The time at which the agent started.
     pub started: String,
-    /// Whether this agent serves the node; another one does so during an upgrade.
+    /// Whether this agent serves the node; during an upgrade, another agent may serve it.
     pub active: bool,
     /// The parts of the agent that are not ready, each with its reason.
     pub not_ready: Vec<String>,
     /// Problems of the installation that do not prevent readiness, such as directories that the runtime's configuration does not name.
     pub warnings: Vec<String>,
-    /// The file that contains the chain entry.
+    /// The CNI configuration file whose plugin chain contains our plugin.
     pub chain: Option<String>,
-    /// The backend of the latest redirection.
+    /// The backend that programmed the rules of the latest redirected pod.
     pub backend: Option<String>,
     pub counts: Counts,
     /// The node's pods by name; empty in a summary.
     pub pods: Vec<Pod>,
     pub heals: Heals,
     pub repair: Repair,
-    /// The latest errors of agent and plugin, the latest one first.
+    /// The latest errors that agent and plugin logged, newest first.
     pub errors: Vec<Line>,
-    /// The latest log lines of the plugin, the latest one first; empty in a summary.
+    /// The plugin's latest log lines, newest first; empty in a summary.
     pub lines: Vec<Line>,
 }
 
@@ -58,20 +58,18 @@ pub struct Counts {
     pub unknown: u64,
 }
 
-/// A pod of the node.
+/// A pod on the node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
     /// `namespace/name`
     pub name: String,
     pub verdict: PodState,
-    /// The reason for which the plugin skipped the pod or failed, or the change that ADD made to the rules of a
-    /// redirected pod.
+    /// Why the plugin skipped the pod or failed, or the change that ADD made to a redirected pod's rules.
     pub reason: String,
-    /// The annotations and variables of the pod that determine its rules.
+    /// The pod's annotations and environment variables that determine its rules.
     pub parameters: BTreeMap<String, String>,
-    /// The time of the latest ADD; `None` if the agent has not observed it. The verdict is then derived from the pod's
-    /// fields.
+    /// The time of the latest ADD; `None` if the agent observed no ADD. The verdict is then derived from the pod's fields.
     pub added: Option<String>,
     /// The duration of the latest ADD.
     pub seconds: Option<f64>,
@@ -80,7 +78,7 @@ pub struct Pod {
     pub problem: Option<String>,
 }
 
-/// What the agent knows of a pod's redirection.
+/// The state of a pod's redirection, as far as the agent has observed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PodState {
@@ -90,7 +88,7 @@ pub enum PodState {
     Failed,
     /// Redirected, but CHECK found differences.
     Drifted,
-    /// No ADD was observed for a pod that the plugin would redirect, or the latest one failed long ago.
+    /// No ADD was observed for a pod that the plugin would not skip, or the latest ADD failed long ago.
     #[default]
     #[serde(other)]
     Unknown,
@@ -147,14 +145,14 @@ impl PodState {
 }
 
 impl Report {
-    /// The report without its pods and lines, for overviews of many nodes.
+    /// Returns the report without its pods and lines, for overviews of many nodes.
     pub fn summary(mut self) -> Self {
         self.pods.clear();
         self.lines.clear();
         self
     }
 
-    /// The current problems of the node. Past errors are not among them.
+    /// Returns the current problems of the node; past errors are not included.
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.not_ready.iter().map(|part| format!("not ready: {part}")).collect();
         for (number, what) in [

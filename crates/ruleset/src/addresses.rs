@@ -1,11 +1,11 @@
-//! Addresses and ranges as text.
+//! Formats addresses and address ranges.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Formats an address as glibc's `inet_ntop` and so iptables do: Rust's own form differs for IPv4-compatible addresses
-/// (`::127.0.0.53`).
+/// Formats an address as glibc's `inet_ntop`, and therefore iptables, does. Rust's own format differs for IPv4-compatible
+/// addresses (`::127.0.0.53`).
 pub fn fmt_addr(addr: IpAddr) -> String {
     match addr {
         IpAddr::V6(v6) if is_v4_compatible(v6) => {
@@ -16,7 +16,7 @@ pub fn fmt_addr(addr: IpAddr) -> String {
     }
 }
 
-/// Formats a range as Istio does: address as in [`fmt_addr`] with host bits, and prefix length.
+/// Formats a range as Istio does: the address as in [`fmt_addr`], with host bits, and the prefix length.
 pub fn fmt_net(net: &IpNet) -> String {
     format!("{}/{}", fmt_addr(net.addr()), net.prefix_len())
 }

@@ -1,6 +1,6 @@
-//! Tables and chains, and what a program owns of them.
+//! Tables and chains, and which of them a program owns.
 
-/// A table of rules, which iptables and nftables have under the same name.
+/// A table of iptables. In nftables a [`NativeTable`] takes its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Table {
     Mangle,
@@ -19,7 +19,7 @@ impl Table {
         }
     }
 
-    /// The priority of the table's rules at a hook, among those of all tables.
+    /// Returns the table's priority at a hook (`NF_IP_PRI_*`): the kernel traverses lower priorities first.
     pub fn priority(self, hook: Hook) -> i32 {
         match (self, hook) {
             (Self::Raw, _) => -300,
@@ -30,7 +30,7 @@ impl Table {
     }
 }
 
-/// A place at which the kernel traverses rules.
+/// A netfilter hook, at which the kernel traverses rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
     Prerouting,
@@ -40,7 +40,7 @@ pub enum Hook {
     Postrouting,
 }
 
-/// A chain of rules.
+/// A chain of a [`Table`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Chain {
     /// The chain of a hook, which other programs' rules may share.
@@ -60,11 +60,11 @@ pub struct OwnChain {
     pub protocol: ProtocolText,
 }
 
-/// When the native text of a chain's rules has the protocol, although a match of a port implies it.
+/// When Istio's nft rules in a chain name the protocol, although their match on a port implies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProtocolText {
     Always,
-    /// Except in rules that match nothing but a port.
+    /// Except in rules that match nothing but a destination port.
     UnlessPortAlone,
     Never,
 }
@@ -73,7 +73,7 @@ impl Chain {
     pub const PREROUTING: Self = Self::Builtin(Hook::Prerouting);
     pub const OUTPUT: Self = Self::Builtin(Hook::Output);
 
-    /// The chain's name in iptables' tables.
+    /// Returns the chain's name in iptables' tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Builtin(Hook::Prerouting) => "PREROUTING",
@@ -85,7 +85,7 @@ impl Chain {
         }
     }
 
-    /// The chain's name in native tables, in which a base chain takes the place of a built-in one.
+    /// Returns the chain's name in native tables, in which a base chain takes the place of a built-in chain.
     pub fn native(self) -> &'static str {
         match self {
             Self::Builtin(Hook::Prerouting) => "prerouting",
@@ -103,7 +103,7 @@ impl Chain {
     }
 }
 
-/// The native tables of a kind of rule set, and the details of its texts.
+/// The native tables for one of Istio's data planes, and how it spells its rules.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The native tables in their order.
@@ -118,7 +118,7 @@ pub struct NativeTable {
     pub name: &'static str,
     /// The chains in their order.
     pub chains: &'static [Chain],
-    /// Whether the owner has another table of this name in other netns, which has none of the chains.
+    /// Whether the owner also uses this name in other netns, for a table that has none of these chains.
     pub has_namesake: bool,
 }
 
@@ -130,14 +130,14 @@ impl NativeTable {
 }
 
 impl Layout {
-    /// The native table in place of a table of iptables.
+    /// Returns the native table that takes the place of an iptables table.
     pub fn native(&self, table: Table) -> &NativeTable {
         let [first, second, third] = &self.tables;
         [first, second].into_iter().find(|native| native.table == table).unwrap_or(third)
     }
 }
 
-/// The details in which texts and native rules of Istio's two data planes differ.
+/// How rules are spelled: Istio's two data planes write the same rule differently for iptables and nft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
     Sidecar,
@@ -149,21 +149,21 @@ pub enum Spelling {
 pub struct Owned {
     /// The owner's name in messages.
     pub owner: &'static str,
-    /// The start of the names of own chains in iptables' tables.
+    /// The prefix of the names of own chains in iptables' tables.
     pub prefix: &'static str,
-    /// Chains with such a name that do not belong to the redirection of a pod.
+    /// Chains with this prefix that do not belong to a pod's redirection.
     pub except: &'static [&'static str],
     /// The native tables.
     pub layouts: &'static [&'static Layout],
 }
 
 impl Owned {
-    /// The native table of this name.
+    /// Returns the native table with this name.
     pub fn native(&self, name: &str) -> Option<&'static NativeTable> {
         self.layouts.iter().flat_map(|layout| &layout.tables).find(|table| table.name == name)
     }
 
-    /// Whether a chain of iptables' tables is an own one.
+    /// Whether the program owns a chain in an iptables table.
     pub fn has(&self, chain: &str) -> bool {
         chain.starts_with(self.prefix) && !self.except.contains(&chain)
     }

@@ -17,18 +17,18 @@ impl RuleSet {
         Self { ipv6: false, layout, rules: Vec::new() }
     }
 
-    /// The same rules for a netns with or without IPv6.
+    /// Returns the same rules for a netns with or without IPv6.
     pub fn covering(&self, ipv6: bool) -> Self {
         Self { ipv6, ..self.clone() }
     }
 
-    /// The rules of one family in order of application; no IPv6 rules without `ipv6`.
+    /// Returns the rules of one family in order of application; no IPv6 rules without `ipv6`.
     pub fn of(&self, family: Family) -> impl Iterator<Item = &Rule> {
         let there = family == Family::V4 || self.ipv6;
         self.rules.iter().filter(move |r| there && r.families.has(family))
     }
 
-    /// The rules of at least one of the pod's families in order of application, for a table of both families (nft's
+    /// Returns the rules of all families that the pod has, in order of application, for a table of both families (nft's
     /// `inet`). A rule of [`Families::Both`](crate::Families::Both) appears once.
     pub fn merged(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|r| r.families.has(Family::V4) || self.ipv6)
@@ -38,8 +38,8 @@ impl RuleSet {
         resolve(self.of(family))
     }
 
-    /// The chains of tables with both families. The IPv4 and IPv6 variants of a rule share a chain there; inserted at
-    /// the same position, the IPv6 variant, which is applied later, precedes the IPv4 one.
+    /// Returns the chains of tables with both families. The IPv4 and IPv6 variants of a rule share a chain there; inserted
+    /// at the same position, the IPv6 variant, which is applied later, precedes the IPv4 variant.
     pub fn merged_chains(&self) -> Chains<'_> {
         resolve(self.merged())
     }

@@ -1,6 +1,6 @@
 //! The desired redirection of a netns as data: its rules, its routes, and the families that they cover.
 //!
-//! `redirect` makes it from settings, before a netns is looked at; `podnet` brings a netns to it.
+//! `redirect` derives it from settings alone; `podnet` compares a netns with it and changes the netns.
 
 use crate::RuleSet;
 
@@ -16,9 +16,9 @@ pub struct Desired {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredRules {
     pub intended: RuleSet,
-    /// All rules that earlier settings may have added to built-in chains, by which removal finds them.
+    /// All rules that earlier settings may have added to built-in chains; removal recognizes them by this list.
     pub former: RuleSet,
-    /// The rules that every setting needs: a pod's settings may have changed since its rules were added.
+    /// The rules that any settings of the pod require: the settings may have changed since the rules were added.
     pub always: RuleSet,
 }
 
@@ -36,10 +36,10 @@ pub struct DesiredRoutes {
 /// What determines whether IPv6 is redirected in a netns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ipv6 {
-    /// The addresses: IPv6 is redirected if the first address is IPv6, or with `dual_stack` if any is.
+    /// The pod's addresses: IPv6 is redirected if the first address is IPv6, or with `dual_stack` if any address is.
     OfAddresses { dual_stack: bool },
-    /// Whether `lo` has IPv6, if it is `wanted`: the pod may have no addresses yet, or get more later. The routes depend on
-    /// that, too: if IPv6 was disabled after programming, the rules are still there, but the routes cannot exist.
+    /// The device `lo`: IPv6 is redirected if it is `wanted` and `lo` has it. The pod may have no addresses yet, or get more
+    /// later. The routes depend on `lo`, too: if IPv6 is disabled after programming, the rules stay, but routes cannot exist.
     OfLoopback { wanted: bool },
 }
 
@@ -58,13 +58,13 @@ pub struct MarkRoute {
     /// The bits of a packet's mark that are compared.
     pub mask: u32,
     pub table: u32,
-    /// The rule's priority. Without one, the kernel puts the rule before all others except the one for local addresses,
-    /// as with `ip rule add`, and an existing rule with any priority counts as this one.
+    /// The priority of the routing rule. Without one, the kernel puts the rule before all others except the rule for local
+    /// addresses, as with `ip rule add`, and an existing rule with any priority is treated as this rule.
     pub priority: Option<u32>,
 }
 
 impl MarkRoute {
-    /// The route of packets with exactly this mark, by a rule of any priority.
+    /// Returns the route of packets with exactly this mark, by a rule of any priority.
     pub const fn exact(mark: u32, table: u32) -> Self {
         Self { mark, mask: u32::MAX, table, priority: None }
     }

@@ -23,7 +23,7 @@ impl Interface {
         bytes
     }
 
-    /// Returns a name if it is valid.
+    /// Checks a name; returns none if it is invalid.
     pub fn new(name: &str) -> Option<Self> {
         let mut bytes = name.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_alphabetic());

@@ -1,4 +1,4 @@
-//! The rules of a pod as data, and as text of iptables and nft.
+//! A pod's rules as data, and formatted for iptables and nft.
 //!
 //! `redirect` builds a [`RuleSet`]; `netfilter` encodes it and compares it with the kernel's rules. Pure: no rule is read or
 //! programmed here. Order and text are exactly Istio's.

@@ -1,8 +1,8 @@
-//! Formats rules as nft text: the input of `nft -f -` in Istio's native nftables mode.
+//! Formats rules for nft: the input of `nft -f -` in Istio's native nftables mode.
 //!
-//! For dry runs and comparisons with Istio. Tables have family `inet` for both families: a rule without address is
-//! written once, a rule with one as an IPv4 and an IPv6 variant, in this order. A jump that only one family needs is
-//! written for both; the chain's rules contain addresses of that family only.
+//! For dry runs and comparisons with Istio. Tables have family `inet` for both families: a rule without an address is
+//! written once, a rule with an address as an IPv4 and an IPv6 variant, in this order. A jump that only one family needs
+//! applies to both; the rules of the chain it leads to match addresses of that family only.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,12 +39,12 @@ pub fn render(rules: &RuleSet) -> String {
     text
 }
 
-/// The hook of a base chain; none for other chains.
+/// Formats the hook of a base chain; returns none for other chains.
 fn hook(table: Table, chain: Chain) -> Option<String> {
     let Chain::Builtin(hook) = chain else { return None };
     let kind = match (table, hook) {
         (Table::Nat, _) => "nat",
-        // The hook's type is `route`, because a changed mark must change the route of outbound packets.
+        // The chain's type is `route`, because a changed mark must change the route of outbound packets.
         (Table::Mangle, Hook::Output) => "route",
         _ => "filter",
     };
@@ -66,8 +66,8 @@ fn line(rule: &Rule, layout: &Layout, len: usize) -> String {
     words.join(" ")
 }
 
-/// The order of matches in Istio's native text; in raw, ports precede addresses. In ambient mode's nat, marks and ports
-/// have the rule's order.
+/// Returns the sort key of a match in Istio's nft rules. In raw, ports precede addresses; in ambient mode's nat, marks and
+/// ports keep the rule's order.
 pub fn rank(m: &Match, table: Table, spelling: Spelling) -> u8 {
     match m {
         Match::InInterface(_) | Match::OutInterface(_) | Match::NotOutInterface(_) => 0,
@@ -81,7 +81,7 @@ pub fn rank(m: &Match, table: Table, spelling: Spelling) -> u8 {
     }
 }
 
-/// Formats a match; returns none for a protocol that Istio does not write.
+/// Formats a match; returns none for a protocol or an extension that Istio does not write.
 fn match_text(m: &Match, rule: &Rule, spelling: Spelling) -> Option<String> {
     let not = |negated: bool| if negated { "!= " } else { "" };
     let proto = rule.protocol().map_or("tcp", Proto::as_str);
@@ -119,8 +119,8 @@ fn match_text(m: &Match, rule: &Rule, spelling: Spelling) -> Option<String> {
     })
 }
 
-/// Whether Istio writes the protocol although the port implies it: not in raw, elsewhere as the chain has it; in ambient
-/// mode in no rule that matches a port.
+/// Whether Istio writes the rule's protocol: in ambient mode unless the rule matches a port, which implies the protocol;
+/// for sidecars never in raw, and in other tables as the chain's [`ProtocolText`] specifies.
 pub fn spells_protocol(rule: &Rule, spelling: Spelling) -> bool {
     if spelling == Spelling::Ambient {
         return !rule.has_port();
@@ -138,7 +138,7 @@ pub fn spells_protocol(rule: &Rule, spelling: Spelling) -> bool {
         }
 }
 
-/// Formats an address that must match; in ambient mode a single address has no prefix length.
+/// Formats the address of a match that is not negated; in ambient mode a single address has no prefix length.
 fn address(net: &IpNet, spelling: Spelling) -> String {
     let is_host = net.prefix_len() == net.max_prefix_len();
     if spelling == Spelling::Ambient && is_host { fmt_addr(net.addr()) } else { fmt_net(net) }
@@ -151,7 +151,7 @@ fn family(net: &IpNet) -> &'static str {
     }
 }
 
-/// The start of a comparison of the masked mark, as Istio writes it in each table.
+/// Returns the start of a comparison with the masked mark, as Istio writes it in each table.
 fn masked_mark(rule: &Rule) -> &'static str {
     match rule.table {
         Table::Nat => "mark and",
@@ -160,18 +160,18 @@ fn masked_mark(rule: &Rule) -> &'static str {
     }
 }
 
-/// The operator `!=`. In the rule of inbound IPv4 connections Istio writes two spaces before it.
+/// Returns the operator `!=`. Istio writes two spaces before it in the rule that redirects inbound IPv4 connections.
 fn equal_not(rule: &Rule) -> &'static str {
     let is_inbound = rule.target == Target::RedirectTo(Port(port::INBOUND));
     if is_inbound && rule.families == Families::V4 { " !=" } else { "!=" }
 }
 
-/// Whether the rule counts packets: all of Istio's except jumps of ambient mode.
+/// Whether the rule counts packets: all of Istio's rules do, except jumps in ambient mode.
 pub fn has_counter(rule: &Rule, spelling: Spelling) -> bool {
     spelling == Spelling::Sidecar || rule.jumps_to().is_none()
 }
 
-/// Formats the verdict with its counter.
+/// Formats the target with its counter.
 fn target_text(rule: &Rule, spelling: Spelling) -> String {
     match &rule.target {
         Target::Return => "counter return".to_owned(),
@@ -191,7 +191,7 @@ fn target_text(rule: &Rule, spelling: Spelling) -> String {
         Target::SetMark { mark, mask } => format!("counter meta mark set {}", replaced(*mark, *mask)),
         Target::SaveMark => "counter ct mark set mark".to_owned(),
         Target::RestoreMark => "counter meta mark set ct mark".to_owned(),
-        // Istio's text has two spaces here, too.
+        // Istio writes two spaces after `|`, too.
         Target::SetConnMark { mark, mask } => format!("counter ct mark set ct mark & {:#x} |  {mark:#x}", !mask),
         Target::CtZone(zone) => format!("counter ct zone set {zone}"),
     }

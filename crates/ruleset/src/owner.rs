@@ -6,12 +6,13 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
     Id(u32),
-    /// A name of `/etc/passwd` or `/etc/group`.
+    /// A name from `/etc/passwd` or `/etc/group`.
     Name(String),
 }
 
 impl Owner {
-    /// Returns an id, or a name of letters, digits, `_`, `.`, `-` that starts with a letter or `_`; `None` for other text.
+    /// Parses an id, or a name of at most 32 letters, digits, `_`, `.`, `-` that starts with a letter or `_`; returns `None`
+    /// for any other string.
     pub fn new(text: &str) -> Option<Self> {
         if let Ok(id) = text.parse::<u32>() {
             return Some(Self::Id(id));

@@ -11,8 +11,8 @@ pub struct Probe {
     pub proxy_port: Port,
     /// Inbound traffic is redirected to this port.
     pub inbound_capture_port: Port,
-    /// The port of the address without listener.
+    /// The destination port of validation's connection, on which nothing listens.
     pub probe_port: Port,
-    /// Time limit of all attempts together; the first is made in any case.
+    /// Time limit of all attempts together; the first attempt is made in any case.
     pub timeout: Duration,
 }

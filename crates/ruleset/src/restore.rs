@@ -1,8 +1,8 @@
-//! Formats rules as iptables text: Istio's input of `iptables-restore`, and the output of `iptables-save`.
+//! Formats rules for iptables: as the input that Istio gives to `iptables-restore`, and as the output of `iptables-save`.
 //!
 //! For dry runs, for the legacy backend (which runs `iptables-legacy-restore` and compares with `-save`) and for
-//! messages. Only produces text. Every word comes from a number or from a type without spaces, so no value can become a
-//! second argument.
+//! messages. Every word comes from a number or from a type without spaces, so that no value can become a second argument.
+//! Pure.
 
 use std::fmt::Write as _;
 
@@ -35,8 +35,8 @@ pub fn render(rules: &RuleSet, family: Family) -> String {
     text
 }
 
-/// Formats the output of `istio-iptables --dry-run`: the commands that read the current rules, and the input of the
-/// restores between them.
+/// Formats the output of `istio-iptables --dry-run`: the commands that read the rules before and after, and between them
+/// the input of the restores.
 pub fn dry_run(rules: &RuleSet) -> String {
     let after = if rules.ipv6 { "iptables-save\nip6tables-save\n" } else { "iptables-save\n" };
     let [v4, v6] = [Family::V4, Family::V6].map(|family| render(rules, family));
@@ -69,9 +69,9 @@ fn new_chains(rules: &[&Rule]) -> Vec<Chain> {
 /// The syntax variant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// Istio's text: matches in the rule's order, numbers as given.
+    /// As Istio writes rules: matches in the rule's order, numbers as given.
     Written(Spelling),
-    /// The text of a save: matches in iptables' fixed order, with explicit defaults.
+    /// As `iptables-save` prints rules: matches in iptables' fixed order, with explicit defaults.
     Save,
 }
 
@@ -100,13 +100,13 @@ fn not(negated: bool) -> &'static str {
     if negated { "! " } else { "" }
 }
 
-/// Formats a mark, with its mask unless that is complete.
+/// Formats a mark, with its mask unless the mask has all bits.
 fn masked(mark: String, mask: u32) -> String {
     if mask == u32::MAX { mark } else { format!("{mark}/{mask:#x}") }
 }
 
-/// Formats a match as Istio does. In ambient mode an address that must match has no prefix length, and a mark with a
-/// mask is hexadecimal.
+/// Formats a match as Istio does. In ambient mode a single address has no prefix length, unless it is negated. A mark with
+/// a mask is hexadecimal in both modes.
 fn written_match(m: &Match, spelling: Spelling) -> String {
     let decimal = |mark: &u32, mask: &u32| if *mask == u32::MAX { mark.to_string() } else { format!("{mark:#x}") };
     match m {
@@ -144,8 +144,8 @@ fn is_host(net: &IpNet) -> bool {
     net.prefix_len() == net.max_prefix_len()
 }
 
-/// Returns the sort key of a match in a save: addresses, interfaces and protocol are ordered, and other matches stay in
-/// the rule's order.
+/// Returns the sort key of a match in the output of `iptables-save`: addresses, interfaces and protocol come first, in this
+/// order; other matches keep the rule's order.
 fn save_rank(m: &Match) -> u8 {
     match m {
         Match::Source(_) => 0,
@@ -157,7 +157,7 @@ fn save_rank(m: &Match) -> u8 {
     }
 }
 
-/// Formats a match as a save does; returns none if nothing is printed, as for a range of all addresses.
+/// Formats a match as `iptables-save` does; returns none if it prints nothing, as for a range of all addresses.
 fn save_match(m: &Match, rule: &Rule) -> Option<String> {
     let written = |m: &Match| written_match(m, Spelling::Sidecar);
     Some(match m {
@@ -179,7 +179,7 @@ fn save_match(m: &Match, rule: &Rule) -> Option<String> {
     })
 }
 
-/// Formats the targets for which Istio's text is not that of a save.
+/// Formats a target as Istio does, which for most targets is the format of `iptables-save`.
 fn written_target(rule: &Rule, family: Family, spelling: Spelling) -> String {
     match &rule.target {
         // Istio redirects UDP only for DNS, and abbreviates the option there.

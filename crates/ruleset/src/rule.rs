@@ -7,7 +7,7 @@ use crate::{Chain, Interface, Layout, Owner, Port, Table};
 /// The rules of one pod in order of application.
 ///
 /// One list covers both families and all tables; each codec selects its part. Without `ipv6`, a rule of
-/// [`Families::Both`] is an IPv4 rule, and one of [`Families::V6`] is omitted.
+/// [`Families::Both`] is only an IPv4 rule, and a rule of [`Families::V6`] is omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSet {
     /// Whether the pod has IPv6.
@@ -36,7 +36,7 @@ impl Rule {
         Self { table, chain, at: At::End, families: Families::Both, matches: matches.into(), target }
     }
 
-    /// Moves the rule to a position.
+    /// Sets the rule's position.
     pub fn at(self, at: At) -> Self {
         Self { at, ..self }
     }
@@ -46,7 +46,7 @@ impl Rule {
         Self { families, ..self }
     }
 
-    /// The transport protocol that the rule matches.
+    /// Returns the transport protocol that the rule matches.
     pub fn protocol(&self) -> Option<Proto> {
         self.matches.iter().find_map(|m| match m {
             Match::Protocol(proto) => Some(*proto),
@@ -84,7 +84,7 @@ pub enum Family {
     V6,
 }
 
-/// The families that have a rule.
+/// The families to which a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Families {
     V4,
@@ -158,7 +158,7 @@ pub enum Match {
     Mark { mark: u32, mask: u32, negated: bool },
     /// `-m connmark`; bits outside of the mask are ignored
     ConnMark { mark: u32, mask: u32, negated: bool },
-    /// `-m tcp` or `-m udp` where Istio writes it; matches any port unless the rule matches one
+    /// `-m tcp` or `-m udp`, if Istio writes it; matches any port unless the rule also matches a port
     Extension(Proto),
 }
 

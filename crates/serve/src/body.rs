@@ -19,7 +19,7 @@ use super::message::{Response, busy, text};
 /// the response before it has sent its whole body.
 const DISCARD: Duration = Duration::from_millis(500);
 
-/// The reason for which a request did not reach its handler, or got no response from it.
+/// Why a request did not reach its handler, or got no response from it.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The body is too large.
@@ -40,7 +40,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The name in metric labels and logs.
+    /// Returns the name in metric labels and logs.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::TooLarge(_) => "too_large",
@@ -51,7 +51,7 @@ impl Refusal {
         }
     }
 
-    /// The response to the request.
+    /// Returns the response to the refused request.
     pub(super) fn response(&self) -> Response {
         let status = match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -141,8 +141,8 @@ impl ReservedBytes {
     }
 }
 
-/// The bytes to reserve for a body of `whole` bytes of which `length` have been received. `reserved` is doubled if it does
-/// not suffice, so that a body seldom waits for the memory, up to the size that it can reach.
+/// Returns the bytes to reserve for a body of at most `whole` bytes, of which `length` have been received. A reservation
+/// that does not suffice is doubled, up to `whole`, so that a body seldom waits for memory.
 fn reservation(reserved: usize, length: usize, whole: usize) -> usize {
     if length <= reserved { reserved } else { length.max(reserved.saturating_mul(2).min(whole)) }
 }

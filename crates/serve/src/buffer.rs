@@ -4,16 +4,15 @@ use std::io;
 
 use memmap2::{Advice, MmapMut};
 
-/// The size in bytes up to which a body is on the heap: that of most reviews, for which two system calls and a page fault for
-/// each page would be a notable part of the work.
+/// The size in bytes up to which a body is stored on the heap. Most reviews are smaller; for them, the system calls and page
+/// faults of a mapping would be a notable part of the work.
 const LARGEST_ON_HEAP: usize = 32 << 10;
 
 /// The received bytes of a body.
 ///
-/// A body that does not fit on the heap moves to an anonymous mapping of its final size, whose pages become resident as
-/// they are filled and are returned to the kernel when it is dropped. On the heap a body would be copied each time that it
-/// grows, and the allocator keeps freed blocks for a while: the resident memory would exceed what the bodies have reserved,
-/// the more the faster peers send.
+/// A larger body moves to an anonymous mapping of its final size, whose pages become resident as they are filled and are
+/// returned to the kernel when the mapping is dropped. On the heap a large body would be copied each time it grows, and the
+/// allocator keeps freed blocks for a while: the resident memory would exceed the reservations, by more if peers send faster.
 #[derive(Debug)]
 pub(super) enum Buffer {
     Heap(Vec<u8>),
@@ -69,7 +68,7 @@ impl AsRef<[u8]> for Buffer {
     }
 }
 
-/// Copies `part` behind the first `length` bytes.
+/// Copies `part` after the first `length` bytes, and increases `length`.
 fn fill(pages: &mut [u8], length: &mut usize, part: &[u8]) -> io::Result<()> {
     let end = *length + part.len();
     let free = pages.get_mut(*length..end).ok_or(io::ErrorKind::StorageFull)?;
@@ -117,7 +116,7 @@ mod tests {
         let mut buffer = Buffer::new();
         buffer.append(&vec![7; 1 << 20], whole).unwrap();
         let Buffer::Mapping { pages, .. } = &buffer else { panic!("{} bytes are on the heap", buffer.len()) };
-        // The kernel may have merged the mapping with those of other tests, which are smaller.
+        // The kernel may have merged the mapping with smaller mappings of other tests.
         let resident = resident_kib(pages.as_ptr().addr());
         assert!((1 << 10..16 << 10).contains(&resident), "{resident} KiB");
     }

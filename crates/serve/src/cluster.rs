@@ -1,6 +1,6 @@
-//! Creates the API server's client, from a pod's service account or a kubeconfig.
+//! Creates clients of the API server, from a pod's service account or a kubeconfig.
 //!
-//! The client reloads tokens and CA certificates when they rotate. Sends no requests.
+//! A client reloads the service account's token and CA certificate when they rotate. This module sends no requests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum Error {
     Client(Box<kube::Error>),
 }
 
-/// The cause without the path, which the message has already.
+/// Returns the cause without the path, which the message already contains.
 fn cause(error: &kube::config::KubeconfigError) -> String {
     match error {
         kube::config::KubeconfigError::ReadConfig(cause, _) => cause.to_string(),
@@ -40,7 +40,7 @@ fn cause(error: &kube::config::KubeconfigError) -> String {
     }
 }
 
-/// Returns a client for the kubeconfig's cluster, or without a kubeconfig for the pod's own cluster.
+/// Returns a client for the kubeconfig's cluster or, without a kubeconfig, for the pod's own cluster.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     let mut config = match kubeconfig {
         None => Config::incluster().map_err(Error::InCluster)?,

@@ -28,11 +28,11 @@ pub struct Origin<'a> {
     pub instance: &'a str,
 }
 
-/// What an event says.
+/// The reason and the message of an event.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
     pub reason: &'a str,
-    /// A longer text than the limit is shortened.
+    /// The event contains at most the first 1024 bytes.
     pub message: &'a str,
 }
 
@@ -48,8 +48,8 @@ pub fn pod(namespace: &str, name: &str, uid: Option<&str>) -> ObjectReference {
     }
 }
 
-/// Returns a warning about an object in the object's namespace. The event's name is the object's with `suffix`: a second event of
-/// that name cannot be created.
+/// Returns a warning about an object, in the object's namespace. The event is named after the object, with `suffix`; a second event
+/// with this name cannot be created.
 pub fn warning(
     object: ObjectReference,
     origin: Origin<'_>,
@@ -83,7 +83,7 @@ pub fn warning(
     }
 }
 
-/// Creates an event, unless one of its name exists. A failure is logged.
+/// Creates an event, unless an event with its name exists. A failure is logged.
 pub async fn create(client: &Client, event: &Event) {
     let api = Api::<Event>::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
     match timeout(TIMEOUT, api.create(&PostParams::default(), event)).await {

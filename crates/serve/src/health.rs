@@ -38,7 +38,7 @@ impl Readiness {
         self.0.send_if_modified(|parts| parts.insert(part, why.clone()).as_ref() != Some(&why));
     }
 
-    /// Whether all other parts than these are ready.
+    /// Whether all parts other than these are ready.
     pub fn lacks_at_most(&self, parts: &[&'static str]) -> bool {
         self.0.borrow().keys().all(|part| parts.contains(part))
     }
@@ -48,7 +48,7 @@ impl Readiness {
         lines(&self.0.borrow())
     }
 
-    /// Waits for a [report](Self::report) of which `holds` is true.
+    /// Waits until `holds` returns true for the [report](Self::report).
     pub async fn until(&self, holds: impl Fn(Option<&str>) -> bool) {
         // `self` owns the sender, so the channel is open.
         let _ = self.0.subscribe().wait_for(|parts| holds(lines(parts).as_deref())).await;
@@ -73,7 +73,7 @@ pub struct Liveness(Arc<Mutex<BTreeMap<&'static str, State>>>);
 /// The last report of a thread or a part.
 #[derive(Debug)]
 enum State {
-    /// The thread reports again by this time.
+    /// The thread must report again by this time.
     Due(Instant),
     /// Only a restart ends the condition.
     Failed(String),

@@ -1,7 +1,7 @@
 //! An HTTP/1.1 server for the daemons, over any listener. Sizes, times and the number of connections are limited, and
 //! connections are drained at shutdown.
 //!
-//! `health`, `metrics`, `agent` and `webhook` provide handlers, which get requests and no connections.
+//! `health`, `metrics`, `agent` and `webhook` provide handlers, which get whole requests, not connections.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -61,12 +61,12 @@ pub trait Listener: Send + Sync + 'static {
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// An opened connection.
+/// A connection that is ready for requests, such as after a TLS handshake.
 #[derive(Debug)]
 pub struct Opened<S> {
     pub stream: S,
-    /// Requests that the connection ends after the request in progress; no further request is handled. `None`: only the
-    /// peer, the limits and shutdown end the connection.
+    /// Once this shutdown is requested, the connection ends after the HTTP request in progress, and no later one is
+    /// handled. `None`: only the peer, the limits and the server's shutdown end the connection.
     pub ended: Option<Shutdown>,
 }
 
@@ -77,7 +77,7 @@ const SMALLEST_BUFFER: usize = 8 << 10;
 /// The pause after a failed `accept`, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until shutdown is requested, and then drains: connections that were established before are served.
+/// Serves until shutdown is requested, and then drains: connections that were established before are still served.
 pub async fn serve<L, H>(listener: L, limits: Limits, handler: H, shutdown: Shutdown)
 where
     L: Listener,
@@ -87,8 +87,8 @@ where
     serve_over(listener, limits, open, handler, shutdown).await;
 }
 
-/// Like [`serve`], over the streams that `open` creates from connections, such as TLS. Connections open concurrently;
-/// `open` must have a time limit.
+/// Like [`serve`], over the streams that `open` creates from connections, such as TLS streams. Calls of `open` run
+/// concurrently and must have a time limit.
 pub async fn serve_over<L, O, F, S, H>(listener: L, limits: Limits, open: O, handler: H, shutdown: Shutdown)
 where
     L: Listener,
@@ -218,8 +218,8 @@ where
     let end = ended.clone();
     let respond = service_fn(move |request| {
         let (service, phase, last) = (Arc::clone(&service), Arc::clone(&phase), is_old.load(Ordering::Relaxed));
-        // hyper may pass on requests that have already arrived before the `select!` below notices the request to end
-        // the connection.
+        // hyper may dispatch requests that have already arrived before the `select!` below observes that `ended` was
+        // requested.
         let is_served = !end.as_ref().is_some_and(Shutdown::is_requested);
         async move {
             if !is_served {

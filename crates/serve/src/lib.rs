@@ -1,6 +1,6 @@
-//! Shared parts of the daemons: health, metrics, logs, listeners, the API server's client and shutdown.
+//! Parts that the daemons share, such as health, metrics, logs, listeners, API clients and shutdown.
 //!
-//! The daemons' modules and binaries call it. It has no code specific to nodes or meshes.
+//! The daemons and `istio-cnictl` call it. It has no code specific to nodes or meshes.
 
 mod body;
 mod buffer;
@@ -27,5 +27,5 @@ pub mod watch;
 
 use contract::diagnostics::LogScope;
 
-/// The scope of log lines: that of the node agent.
+/// The scope of this crate's log lines, which is the node agent's.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), log::AGENT_SCOPE);

@@ -1,7 +1,7 @@
 //! Listeners: TCP ports on all interfaces, and Unix sockets for root only.
 //!
-//! `daemon` and `agent` bind them; `http` accepts connections. A socket is renamed over its predecessor, so that the
-//! path always leads to a listener. A path that another running process has taken over is never removed.
+//! The daemons bind them; `http` accepts connections. A socket is renamed over its predecessor, so that the path always
+//! leads to a listener. A path that another running process has taken over is never removed.
 #![expect(clippy::disallowed_methods, reason = "creates and removes the sockets' files")]
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -22,7 +22,7 @@ use super::http::Listener;
 
 /// The name prefix of sockets that have not been renamed yet.
 const UNFINISHED: &str = ".listen.";
-/// The age from which a socket of that name on which no process listens is removed.
+/// The age from which a socket that was never renamed is removed, if no process listens on it.
 const UNFINISHED_AGE: Duration = Duration::from_secs(10);
 
 /// A listener could not be created.
@@ -64,7 +64,7 @@ pub struct PrivateSocket {
     name: Name,
 }
 
-/// The path of a socket, and the socket's identity, by which a replacement is detected.
+/// The path of a socket, and the socket's device and inode, by which a replacement is detected.
 #[derive(Debug, Clone)]
 pub struct Name {
     path: PathBuf,
@@ -72,7 +72,7 @@ pub struct Name {
 }
 
 impl PrivateSocket {
-    /// Binds `path`. A process that listened there keeps its accepted connections and gets no further ones.
+    /// Binds `path`. A process that listened there keeps its accepted connections and gets no new ones.
     pub fn bind(path: &Path) -> Result<Self, Error> {
         Self::bind_with(path, |path| UnixListener::bind(path))
     }
@@ -98,7 +98,7 @@ impl PrivateSocket {
         Ok(Self { listener, name: Name { path: path.to_owned(), identity } })
     }
 
-    /// The name, by which the owner detects a takeover while the listener is in use.
+    /// Returns the name, by which the owner detects a takeover while the listener is in use.
     pub fn name(&self) -> Name {
         self.name.clone()
     }
@@ -110,7 +110,7 @@ impl Name {
         identity(&self.path).is_ok_and(|found| found == self.identity)
     }
 
-    /// Whether another process listens on the path. A file of a process that has ended does not count.
+    /// Whether another process listens on the path. The socket of a process that has ended is not a takeover.
     pub async fn is_taken_over(&self) -> bool {
         !self.is_ours() && is_served(&self.path).await
     }
@@ -150,9 +150,9 @@ pub async fn is_served(path: &Path) -> bool {
     !matches!(connect(path).await, Peer::Absent)
 }
 
-/// Returns false once no process listens on a path, or true once `hold` returns true. `hold` gets a connection and returns when the
-/// kernel closes the connection, which is at once when the listening process ends, or after some seconds. A new connection then shows
-/// whether a process still listens. `pause` follows an attempt that says nothing about the listener.
+/// Returns false once no process listens on a path, or true once `hold` returns true. `hold` gets a connection; it returns when the
+/// connection is closed, which the kernel does at once when the listening process ends, or after some seconds. A new connection then
+/// shows whether a process still listens. `pause` is the delay after an attempt that does not show it.
 pub async fn until_abandoned(path: &Path, pause: Duration, hold: impl AsyncFn(UnixStream) -> bool) -> bool {
     loop {
         match connect(path).await {
@@ -204,8 +204,8 @@ fn seqpacket(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
 }
 
-/// Removes the sockets in a directory that a process bound and was killed before it renamed them. The socket of a process that is
-/// about to listen is younger than `age`.
+/// Removes sockets in a directory whose process was killed before it renamed them. A socket younger than `age` stays, because its
+/// process may be about to listen.
 pub fn remove_unfinished(directory: &Path, age: Duration) {
     let is_old = |path: &Path| {
         let changed = fs::symlink_metadata(path).and_then(|found| found.modified());
@@ -236,7 +236,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// Creates a directory of mode 0750, or sets that mode: the kubelet creates `hostPath` directories with 0755.
 fn own_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path)?;
-    // Setting the current mode would also be an inotify event.
+    // Setting an unchanged mode would still cause an inotify event.
     if fs::metadata(path)?.permissions().mode() & 0o7777 == 0o750 {
         return Ok(());
     }
@@ -332,7 +332,7 @@ mod tests {
         let old = PrivateSocket::bind(&path).unwrap();
         let new = PrivateSocket::bind(&path).unwrap();
         assert!(old.name().is_taken_over().await && is_served(&path).await);
-        // No connection is replaced while the test runs.
+        // Waits without a limit, so that the connection is not replaced while the test runs.
         let hold = async |mut stream: UnixStream| stream.read(&mut [0]).await.is_ok_and(|read| read > 0);
         let abandoned = until_abandoned(&path, Duration::from_secs(3600), hold);
         tokio::pin!(abandoned);

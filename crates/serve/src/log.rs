@@ -33,7 +33,7 @@ pub use record::{Line, Record, printable_line};
 
 /// The scope of the plugin's lines.
 pub const PLUGIN_SCOPE: &str = "cni-plugin";
-/// The scope of the node agent.
+/// The scope of the node agent's own lines.
 pub const AGENT_SCOPE: &str = "cni-agent";
 
 /// The number of errors that a log keeps for reports.
@@ -79,7 +79,7 @@ impl Log {
         Self(Arc::new(Inner { levels, json, callers, scopes, targets, errors: Recent::new(ERRORS) }))
     }
 
-    /// Returns an event's scope: that of its module, or the name of a crate without scopes.
+    /// Returns an event's scope: its module's scope, or the crate's name if the module has none.
     fn scope<'a>(&self, target: &'a str) -> &'a str {
         let of_crate = || target.split("::").next().unwrap_or_default();
         LogScope::of(target, &self.0.scopes).unwrap_or_else(of_crate)

@@ -5,7 +5,7 @@
 //! - The oldest unfinished body can always grow to the largest size, because all other bodies leave that many bytes
 //!   free for it. This prevents a deadlock of bodies that each hold a part of the memory.
 //! - Among the other bodies the smallest grows first: most bodies are small, and they do not wait behind large ones. A
-//!   larger body grows beside it if the bytes suffice for both.
+//!   larger body may grow before it if the bytes suffice for both.
 //! - A body for whose peer the server has waited longer than [`SLOW`] is evicted when another body lacks bytes.
 
 use std::collections::BTreeMap;
@@ -15,15 +15,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// The total time that the server waits for a peer to send its body. If the peer is slower, its body is evicted when
-/// other bodies need memory.
+/// The total wait for a peer's body above which the peer is slow: its body is evicted when another body lacks memory.
 const SLOW: Duration = Duration::from_millis(250);
 /// The total time that a body waits for memory; its request is then refused.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval between two searches for slow peers.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The memory; clones share it.
+/// The memory for the bodies of a server's requests; clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Memory(Arc<Shared>);
 
@@ -54,7 +53,7 @@ struct Bodies {
 struct Unfinished {
     /// Reserved bytes.
     held: usize,
-    /// The bytes that the body waits for.
+    /// The number of additional bytes that the body waits for.
     wanted: usize,
     /// The time for which the server has waited for the peer, up to `since`.
     waited: Duration,
@@ -76,12 +75,12 @@ pub(super) struct Share {
     eviction: Arc<Notify>,
 }
 
-/// The reason for which the reading of a body ended early.
+/// Why the reading of a body ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     /// No memory became free in time.
     Exhausted,
-    /// Another body needed the memory, and the peer of this one was slow.
+    /// Another body needed the memory, and this body's peer was slow.
     Evicted,
     /// The peer exceeded its time limit.
     TimedOut,
@@ -95,7 +94,7 @@ impl Memory {
         Self(Arc::new(Shared { bodies: Mutex::new(bodies), changed: Notify::new() }))
     }
 
-    /// Creates the part of a new body, without reserved bytes.
+    /// Creates the share of a new body, without reserved bytes.
     pub(super) fn share(&self) -> Share {
         let eviction = Arc::new(Notify::new());
         let number = self.bodies().begin(Arc::clone(&eviction));
@@ -144,7 +143,8 @@ impl Share {
         }
     }
 
-    /// Reserves the bytes if they are free. Otherwise evicts another body, unless this one is about to give up.
+    /// Reserves `by` more bytes if they are free. Otherwise evicts a slow body, unless this body is at its deadline.
+    /// Returns whether the bytes were reserved.
     fn reserve_or_evict(&mut self, by: usize, now: Instant, deadline: Instant) -> bool {
         let mut bodies = self.memory.bodies();
         let grown = bodies.grow(self.number, by);
@@ -199,7 +199,8 @@ impl Bodies {
         self.next
     }
 
-    /// Reserves the bytes if they are free for this body, and otherwise records that it waits for them.
+    /// Reserves `by` more bytes if this body may have them; otherwise records that it waits for them. Returns whether
+    /// they were reserved.
     fn grow(&mut self, number: u64, by: usize) -> bool {
         let admitted = self.admits(number, by);
         let (granted, wanted) = if admitted { (by, 0) } else { (0, by) };
@@ -211,7 +212,8 @@ impl Bodies {
         admitted
     }
 
-    /// Evicts a slow body for one that lacks bytes, unless an evicted one is not dropped yet.
+    /// Evicts the body with the slowest peer, if a peer is slow, for body `number`, which lacks bytes. Evicts none while
+    /// an evicted body is not dropped yet.
     fn evict_for(&mut self, number: u64, now: Instant) {
         if self.evicted == 0
             && let Some(slowest) = self.slowest(number, now)
@@ -222,8 +224,8 @@ impl Bodies {
         }
     }
 
-    /// Whether a body may reserve this number of further bytes: those that the oldest body needs for the largest size,
-    /// and those that smaller bodies wait for, stay free.
+    /// Whether a body may reserve `by` more bytes. Unless it is the oldest body, the bytes that the oldest body needs to
+    /// reach the largest size, and the bytes that smaller bodies wait for, must stay free.
     fn admits(&self, number: u64, by: usize) -> bool {
         let Some(own) = self.unfinished.get(&number) else { return false };
         let Some((oldest, first)) = self.unfinished.first_key_value() else { return false };
@@ -236,14 +238,15 @@ impl Bodies {
         by + self.largest.saturating_sub(first.held) + wanted <= self.free
     }
 
-    /// The body with the slowest peer among those that hold bytes and whose peers are slow.
+    /// Returns the number of the body with the slowest peer, among bodies other than `except` that hold bytes and whose
+    /// peers are slow.
     fn slowest(&self, except: u64, now: Instant) -> Option<u64> {
         let holding = self.unfinished.iter().filter(|(number, body)| **number != except && body.held > 0);
         let slow = holding.map(|(number, body)| (body.waited(now), *number)).filter(|(waited, _)| *waited > SLOW);
         slow.max().map(|(_, number)| number)
     }
 
-    /// Starts a wait for the peer; returns the total time of the waits before.
+    /// Starts a wait for the peer; returns the total time of earlier waits.
     fn wait_for_peer(&mut self, number: u64, now: Instant) -> Duration {
         let Some(body) = self.unfinished.get_mut(&number) else { return Duration::ZERO };
         body.since = Some(now);

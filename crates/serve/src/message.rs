@@ -28,8 +28,8 @@ pub fn closing(mut response: Response) -> Response {
     response
 }
 
-/// Returns the response 503 of a server that has reached one of its limits. `Retry-After` makes clients of API servers
-/// repeat the request after a second, over another connection, which may lead to another replica.
+/// Returns the response 503 of a server that has reached one of its limits. `Retry-After` makes API servers repeat the
+/// request after a second, over another connection, which may lead to another replica.
 pub fn busy(why: impl Into<Bytes>) -> Response {
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
     response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));

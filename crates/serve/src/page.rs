@@ -62,7 +62,7 @@ impl fmt::Write for Escaper<'_, '_> {
     }
 }
 
-/// The response with a whole page; `main` is HTML, `title` is text.
+/// Returns the response with a whole page. `main` is HTML; `title` is escaped.
 pub fn page(title: &str, main: &str) -> Response {
     let title = Escaped(title);
     let html = format!(

@@ -30,7 +30,7 @@ pub enum PodEvent<T> {
     Failed,
 }
 
-/// The receiver of a watch's events.
+/// The channels between a watch and the task that receives its events.
 #[derive(Debug, Clone)]
 pub struct Subscriber<T> {
     pub events: mpsc::Sender<PodEvent<T>>,

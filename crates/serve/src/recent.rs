@@ -44,7 +44,7 @@ impl<T: Clone> Recent<T> {
         self.ring().values.iter().rev().cloned().collect()
     }
 
-    /// The number of values that have been pushed.
+    /// Returns the number of values pushed so far, including dropped ones.
     pub fn total(&self) -> u64 {
         self.ring().total
     }

@@ -1,4 +1,4 @@
-//! Evaluates node selector and required node affinity of a pod as the scheduler does. Pure.
+//! Evaluates a pod's node selector and required node affinity as the scheduler does. Pure.
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
@@ -37,7 +37,8 @@ fn meets_requirement(requirement: &NodeSelectorRequirement, found: Option<&str>)
         "DoesNotExist" => found.is_none(),
         "Gt" => numbers().is_some_and(|(found, value)| found > value),
         "Lt" => numbers().is_some_and(|(found, value)| found < value),
-        // An operator of a later Kubernetes version counts as met, because a wrong removal is worse than a leftover plugin.
+        // A requirement with an operator of a later Kubernetes version is treated as met: if a node is wrongly regarded as not
+        // selected, the agent removes the plugin from it, which is worse than a plugin that stays.
         _ => true,
     }
 }

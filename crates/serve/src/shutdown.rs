@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// The receiving end; clones share the request. Tasks wait for it beside their work and then finish.
+/// The receiving end; clones share the request. Tasks wait for the request while they work, and then finish.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<bool>);
 

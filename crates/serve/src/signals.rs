@@ -1,6 +1,6 @@
 //! Converts SIGTERM and SIGINT to a request to shut down.
 //!
-//! The binaries and their `daemon` and `webhook` modules call it once.
+//! Each daemon calls it once, when it starts.
 
 use std::io;
 

@@ -93,10 +93,10 @@ impl Supervisor {
         T: Future<Output = ()>,
     {
         let (supervisor, shutdown) = (self.clone(), shutdown.clone());
-        // A rate is known only of a counter that has been 0.
+        // A rate needs a first sample, so the counter exists from the start.
         drop(self.failures.get_or_create(&Task { task: name }));
         async move {
-            // The process restarts after a panic, so what the task has left half done is not used for long.
+            // The process restarts after a panic, so the state that the task left inconsistent is not used for long.
             let ended = AssertUnwindSafe(async {
                 fault::at(name);
                 task.await;

@@ -1,4 +1,4 @@
-//! TLS for servers: the identity and the verification of clients, both replaceable for further handshakes.
+//! TLS for servers: the identity and the verification of clients, both replaceable for later handshakes.
 //!
 //! `webhook` sets the loaded identity; `http::serve_over` accepts connections with it. Reads no files.
 
@@ -48,7 +48,7 @@ impl Handshakes {
         Self { config: Arc::new(config), authorities, end: Arc::new(end), ended }
     }
 
-    /// Whether each client that these handshakes accept has a CA among `authorities`.
+    /// Whether these handshakes require client certificates and accept them only from CAs in `authorities`.
     fn are_within(&self, authorities: &[TrustAnchor<'static>]) -> bool {
         self.authorities.as_ref().is_some_and(|former| former.iter().all(|former| authorities.contains(former)))
     }
@@ -75,8 +75,8 @@ impl Tls {
         Ok(Self { handshakes: Arc::new(ArcSwap::from_pointee(Handshakes::new(config, None))), current })
     }
 
-    /// Requires client certificates of these CAs in further handshakes. If they lack a former CA, open connections end
-    /// after the request in progress.
+    /// Requires client certificates from these CAs in later handshakes. If a former CA is not among them, or no client
+    /// certificate was required before, open connections end after the request in progress.
     ///
     /// # Errors
     /// `authorities` is empty.
@@ -100,12 +100,12 @@ impl Tls {
         Ok(())
     }
 
-    /// Presents this identity in further handshakes; open connections continue.
+    /// Presents this identity in later handshakes; open connections continue.
     pub fn present(&self, identity: Arc<CertifiedKey>) {
         self.current.0.store(Some(identity));
     }
 
-    /// The current identity.
+    /// Returns the current identity.
     pub fn presented(&self) -> Option<Arc<CertifiedKey>> {
         self.current.0.load_full()
     }

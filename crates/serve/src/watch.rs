@@ -1,8 +1,8 @@
 //! Watches directories for changed files.
 //!
-//! `install` and `webhook` call it. It watches directories because a watch of a file is lost when another file is
-//! renamed over it, and because a mounted ConfigMap changes by replacing a symlink. Callers read the files again after
-//! each event. Reads are not watched, because each pod that starts executes several programs in a directory that
+//! `install`, `daemon` and `webhook` call it. It watches directories because a watch of a file is lost when another file
+//! is renamed over it, and because a mounted ConfigMap changes by replacing a symlink. Callers read the files again
+//! after each event. Reads are not watched, because each pod that starts executes several programs in a directory that
 //! `install` watches.
 
 use std::collections::BTreeMap;
@@ -15,10 +15,11 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask};
 
-/// The size of the event buffer in bytes; an event with the longest name has 272.
+/// The size of the event buffer in bytes; an event with the longest name takes 272.
 const BUFFER_SIZE: usize = 4096;
 
-/// The polling interval without inotify, whose limits all processes of root share.
+/// The polling interval if a watch is missing, such as when root's inotify limits, which all its processes share, are
+/// reached.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// inotify watches of directories.
@@ -34,14 +35,14 @@ pub struct Watch {
 type Identity = (u64, u64);
 
 impl Watch {
-    /// Creates a watch that starts with the first [`renew`](Self::renew). Call that and [`changed`](Self::changed) in
-    /// the same runtime.
+    /// Creates a watch that starts with the first [`renew`](Self::renew). Call `renew` and [`changed`](Self::changed) in
+    /// the same Tokio runtime.
     pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
         let directories = directories.into_iter().map(|dir| (dir, None)).collect();
         Self { events: None, directories, irrelevant: |_| false, failure: None }
     }
 
-    /// Ignores files for whose names `irrelevant` is true.
+    /// Ignores changes of files for whose names `irrelevant` returns true.
     #[must_use]
     pub fn except(self, irrelevant: fn(&OsStr) -> bool) -> Self {
         Self { irrelevant, ..self }
@@ -92,10 +93,10 @@ impl Watch {
         self.events.is_some() && self.directories.values().all(Option::is_some)
     }
 
-    /// Returns after a change, or after `poll`; after a second if not all directories are watched.
+    /// Returns after a change, or after `poll`; after a second at most if not all directories are watched.
     pub async fn changed(&mut self, poll: Duration) {
         let poll = if self.is_complete() { poll } else { poll.min(POLL_INTERVAL) };
-        // The time limit counts as an event.
+        // A timeout has the same effect as an event.
         let _ = tokio::time::timeout(poll, self.event()).await;
     }
 
@@ -113,8 +114,8 @@ impl Watch {
     }
 }
 
-/// The watched events. Reading a file is not an event; writing is reported when the file is closed, because it is
-/// incomplete before.
+/// Returns the watched events. Reading a file is not an event; writing is reported when the file is closed, because its
+/// content is incomplete before.
 fn changes() -> WatchMask {
     let of_files = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
     let of_contents = WatchMask::CLOSE_WRITE | WatchMask::ATTRIB;
@@ -187,7 +188,7 @@ mod tests {
             fs::create_dir(&dir).unwrap();
             watch.renew();
             fs::write(dir.join("first"), "").unwrap();
-            // The event of this file follows the event for the end of the former watch.
+            // Consumes the event of this file, and before it the event for the end of a former watch.
             next_name(&mut watch).await;
             fs::write(dir.join(at), "").unwrap();
             assert_eq!(next_name(&mut watch).await.unwrap(), at);

@@ -1,7 +1,7 @@
 //! The outcomes of reviews, and the state of configuration, certificates and caBundles, which the status page shows.
 //!
-//! [`Metrics`](super::Metrics) records them, and `report` reads them. Numbers and lengths are limited. Pure: times are
-//! arguments.
+//! [`Metrics`](super::Metrics) records them, and `report` reads them. The number and the length of entries are limited.
+//! Pure: times are arguments.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ pub(super) struct Activity {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of reviews by decision and rule, of which there are few.
+    /// The number of reviews by decision and rule, each of which has few values.
     counts: BTreeMap<(&'static str, &'static str), u64>,
     /// The slowest reviews, the slowest one first.
     slowest: Vec<Reviewed>,
@@ -46,7 +46,7 @@ pub(super) enum Reload {
 }
 
 impl Reload {
-    /// The metric label.
+    /// Returns the metric label.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -55,12 +55,12 @@ impl Reload {
     }
 }
 
-/// The last reloads of a part.
+/// The last successful load of a part, and a later failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Reloaded {
     /// The time of the last successful load.
     pub(super) loaded: Option<Timestamp>,
-    /// The time and the reason of the failure since then.
+    /// The time and the reason of a later failure.
     pub(super) fault: Option<(Timestamp, String)>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Reloaded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reviewed {
     pub(super) time: Timestamp,
-    /// `namespace/name`, as a review gives it.
+    /// `namespace/name`, from the review.
     pub(super) pod: String,
     pub(super) took: Duration,
     pub(super) decision: &'static str,
@@ -79,7 +79,7 @@ pub(super) struct Reviewed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) time: Timestamp,
-    /// `namespace/name`, as a review gives it.
+    /// `namespace/name`, from the review.
     pub(super) pod: String,
     pub(super) rule: &'static str,
     pub(super) reason: String,
@@ -90,7 +90,7 @@ pub(super) struct Refused {
 pub(super) struct BundleState {
     /// The name or label selector of the configurations.
     pub(super) selection: String,
-    /// The reason why they do not.
+    /// Why the caBundles do not trust the certificate; `None` if they do.
     pub(super) fault: Option<String>,
 }
 
@@ -137,7 +137,7 @@ impl Activity {
         }
     }
 
-    /// Removes the fault of a part that is as it was before the fault.
+    /// Removes the fault of a part, because the part's source is valid again.
     pub(super) fn recovered(&self, what: Reload) {
         self.state().reloads.entry(what).or_default().fault = None;
     }
@@ -156,32 +156,32 @@ impl Activity {
         self.state().bundles = bundles.map(state).collect();
     }
 
-    /// The numbers of reviews by decision and rule.
+    /// Returns the numbers of reviews by decision and rule.
     pub(super) fn counts(&self) -> BTreeMap<(&'static str, &'static str), u64> {
         self.state().counts.clone()
     }
 
-    /// The slowest reviews, the slowest one first.
+    /// Returns the slowest reviews, the slowest one first.
     pub(super) fn slowest(&self) -> Vec<Reviewed> {
         self.state().slowest.clone()
     }
 
-    /// The latest refusals.
+    /// Returns the latest refusals.
     pub(super) fn refusals(&self) -> &Recent<Refused> {
         &self.refusals
     }
 
-    /// The last reloads of a part.
+    /// Returns the last successful load of a part and a later failure.
     pub(super) fn reloads(&self, what: Reload) -> Reloaded {
         self.state().reloads.get(&what).cloned().unwrap_or_default()
     }
 
-    /// The presented certificate, and since when it is presented.
+    /// Returns the presented certificate, and since when it is presented.
     pub(super) fn presented(&self) -> Option<(Timestamp, Arc<Identity>)> {
         self.state().presented.clone()
     }
 
-    /// The states of the caBundles; empty if they are not known.
+    /// Returns the states of the caBundles; empty if they are not known.
     pub(super) fn bundles(&self) -> Vec<BundleState> {
         self.state().bundles.clone()
     }

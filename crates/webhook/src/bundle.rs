@@ -1,5 +1,5 @@
-//! The caBundles of MutatingWebhookConfigurations: checks whether they verify the server's certificate, and creates the
-//! patches of those that do not.
+//! The caBundles of MutatingWebhookConfigurations: checks whether they verify the server's certificate, and creates
+//! patches for those that do not.
 //!
 //! `present` calls this module, watches the configurations and sends the patches. This module does no I/O.
 
@@ -197,7 +197,7 @@ mod tests {
         let (older, newer) = (old.identity().unwrap(), new.identity().unwrap());
         assert_eq!(patches(&older, &hooks(&new.authorities), false, UnixTime::now()), []);
         assert_eq!(patches(&newer, &hooks(&old.authorities), false, UnixTime::now()).len(), 1);
-        // A new authority is written even if the bundle still verifies the certificate.
+        // With `fresh`, a new authority is written even if the bundle still verifies the certificate.
         assert_eq!(patches(&older, &hooks(&new.authorities), true, UnixTime::now()).len(), 1);
     }
 

@@ -22,25 +22,15 @@ const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay after an event, because a mounted volume changes in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// The authorities of callers cannot be loaded.
+/// The CA certificates for callers cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
     #[error("the CA certificates for callers (--clientCAFile), {}, cannot be read: {cause}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        cause: std::io::Error,
-    },
+    Read { path: PathBuf, cause: std::io::Error },
     /// The file contains no certificate, or an invalid one.
     #[error("the CA certificates for callers (--clientCAFile), {}, are invalid: {why}", path.display())]
-    Authorities {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    Authorities { path: PathBuf, why: String },
 }
 
 /// Reads the file and makes TLS require client certificates that are signed by its authorities.

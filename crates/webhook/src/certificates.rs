@@ -170,8 +170,8 @@ pub(super) fn next(
 /// Returns the stored certificate, or a new one if it is absent or must be renewed.
 ///
 /// # Errors
-/// No certificate can be issued or parsed, the store cannot be read or written, or all [`ATTEMPTS`] have conflicted
-/// with writes of other replicas.
+/// No certificate can be issued or parsed, the store cannot be read or written, or all [`ATTEMPTS`] conflicted with
+/// other replicas' writes.
 async fn current(store: &CertificateStore, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
     for _ in 1..ATTEMPTS {
         match attempt(store, names, lifetime).await {

@@ -1,10 +1,10 @@
-//! The cluster state on which injections depend: support of native sidecars by nodes, ProxyConfigs, annotations of
+//! The cluster state on which injection depends: whether nodes support native sidecars, ProxyConfigs, annotations of
 //! namespaces, handlers of RuntimeClasses.
 //!
 //! The binary starts [`watch`] as a task; `istio` reads the state. The server becomes ready after each resource has
-//! been listed once, so that pods get the same sidecars before and after a restart; RuntimeClasses only decide about
-//! warnings and refusals, and the server does not wait for them. A resource that the cluster does not define counts as an
-//! empty list.
+//! been listed once, so that pods get the same sidecars before and after a restart. It does not wait for RuntimeClasses,
+//! which only decide about warnings and refusals. A resource that the cluster does not define is treated as an empty
+//! list.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -29,7 +29,7 @@ const NATIVE_SINCE: u32 = 33;
 /// The page size of a list, in objects.
 const PAGE: u32 = 250;
 
-/// Whether injected sidecars are native ones, unless a pod's annotation decides.
+/// Whether injected sidecars are native, unless a pod's annotation decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Native {
     /// All sidecars are native.
@@ -51,13 +51,13 @@ struct State {
     /// Whether each node supports native sidecars.
     nodes: WatchCache<bool>,
     proxy_configs: WatchCache<Arc<Value>>,
-    /// Whether each RuntimeClass has the handler of a sandbox.
+    /// Whether each RuntimeClass has the handler of a sandboxed runtime, whose pods have a kernel of their own.
     sandboxes: WatchCache<bool>,
     /// The annotations of each namespace.
     annotations: WatchCache<Arc<BTreeMap<String, String>>>,
 }
 
-/// A cache of a watch: a value made from each object, by namespace and name.
+/// The cache of a watch: a value derived from each object, by namespace and name.
 #[derive(Debug)]
 pub(super) struct WatchCache<T> {
     /// The values by namespace and name; `None` before the first list.
@@ -95,7 +95,7 @@ impl ClusterState {
         Self(Arc::new(Mutex::new(State { native, ..State::default() })))
     }
 
-    /// Whether sidecars of pods without a node are native.
+    /// Whether sidecars of pods that are not bound to a node are native.
     pub fn native_sidecars(&self) -> bool {
         self.read(|state| match state.native {
             Native::On => true,
@@ -125,12 +125,12 @@ impl ClusterState {
         })
     }
 
-    /// Returns a namespace's annotations.
+    /// Returns a namespace's annotations; `None` if the namespace is not known.
     pub(super) fn annotations(&self, namespace: &str) -> Option<Arc<BTreeMap<String, String>>> {
         self.read(|state| state.annotations.values.as_ref()?.get(&(String::new(), namespace.to_owned())).cloned())
     }
 
-    /// Whether a runtime class is that of a sandbox, by its handler; `None` if the class is not known.
+    /// Whether the handler of a runtime class is a sandboxed runtime; `None` if the class is not known.
     pub(super) fn is_sandbox(&self, class: &str) -> Option<bool> {
         self.read(|state| state.sandboxes.values.as_ref()?.get(&(String::new(), class.to_owned())).copied())
     }
@@ -149,8 +149,8 @@ pub fn is_native(version: &str) -> bool {
     }
 }
 
-/// Keeps the state current. Never returns. `namespaces`: whether to watch the annotations of namespaces. The call makes
-/// `readiness` report each watched resource as missing until it has been listed.
+/// Returns a future that keeps the state current and never completes. `namespaces`: whether to watch the annotations of
+/// namespaces. From this call on, `readiness` reports each resource that it waits for as missing until it has been listed.
 pub fn watch(
     client: Client,
     cluster_state: ClusterState,

@@ -2,7 +2,7 @@
 //! invalid, the former one stays in effect.
 //!
 //! `server` starts [`watch`] as a task. A [`Build`] function makes a [`Profile`], which decides about reviews, from the
-//! texts of the configuration.
+//! configuration's [`Texts`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,12 +32,12 @@ pub(super) const PART: &str = "configuration";
 const MAX_SIZE: u64 = 6 << 20;
 /// The interval at which files are read if no event reports a change.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// The polling interval of unreadable files.
+/// The polling interval while files are unreadable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// The delay after an event, because files change one after another.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// The texts of the injection's configuration; the defaults apply instead of an absent text.
+/// The injection's configuration, not parsed yet. Defaults apply instead of absent parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     /// Policy and templates.
@@ -48,7 +48,7 @@ pub struct Texts {
     pub mesh: Option<String>,
 }
 
-/// A function that makes a profile from the texts, or returns the error for the log.
+/// A function that makes a profile from [`Texts`], or returns an error message.
 pub type Build = Arc<dyn Fn(&Texts) -> Result<Box<dyn Profile>, String> + Send + Sync>;
 
 /// A file of the configuration.
@@ -59,7 +59,7 @@ pub struct ConfigFile {
     pub is_optional: bool,
 }
 
-/// The source of the texts.
+/// The source of [`Texts`].
 pub enum Source {
     /// No source: the defaults.
     Default,
@@ -106,7 +106,7 @@ pub(super) struct Loader {
     pub(super) configured: Configured,
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
-    /// The texts of the last attempt. The same texts are not loaded again.
+    /// The result of the last read. An equal result is not loaded again.
     pub(super) last: Option<Result<Texts, String>>,
 }
 

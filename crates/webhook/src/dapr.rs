@@ -1,7 +1,7 @@
 //! Serves Dapr's injection at `/mutate`.
 //!
-//! Converts reviews to requests of the injection and its outcomes to responses. The binary starts [`watch_mesh`], which
-//! keeps the state of the cluster current.
+//! Converts reviews to the injection's requests, and the injection's outcomes to the webhook's. The binary starts
+//! [`watch_mesh`], which keeps the state of the mesh current.
 
 mod flags;
 mod mesh;
@@ -49,8 +49,8 @@ impl Profile for Dapr {
     }
 }
 
-/// Converts an outcome of Dapr's injection to one of the webhook. The reason of an injection includes its warnings, so
-/// that they are in the log and the audit log.
+/// Converts an outcome of Dapr's injection to the webhook's. The reason of an injected pod includes the warnings, so that
+/// they are in the log and the audit log.
 fn outcome_of(outcome: &dapr::InjectionOutcome) -> AdmissionOutcome {
     let rule = outcome.decision.reason();
     let mut reason = outcome.decision.to_string();

@@ -39,7 +39,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub struct Route {
     /// The path, such as `/inject`.
     pub path: &'static str,
-    /// Whether the route includes all paths below.
+    /// Whether the route includes all paths below `path`.
     pub below: bool,
     /// Decides about reviews.
     pub profile: Arc<dyn Profile>,
@@ -50,7 +50,7 @@ pub struct Route {
 pub struct Endpoint {
     routes: Arc<[Route]>,
     metrics: Metrics,
-    /// The channel for Events about refusals.
+    /// The channel for Events about refusals and warnings.
     notices: Option<Sender<Notice>>,
     /// The time limit from a request's arrival to its response.
     time: Duration,
@@ -126,7 +126,7 @@ impl Endpoint {
         busy(format!("{why}\n"))
     }
 
-    /// Reviews a request and returns the response as text.
+    /// Reviews a request and returns the response as JSON.
     fn reviewed(&self, profile: &dyn Profile, request: &Request, budget: Budget) -> String {
         let start = Instant::now();
         match Review::within(budget, request.body(), path::variables(request.uri().path())) {
@@ -197,8 +197,8 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Checks that a request has the method, the content type and a body, as API servers send them. Otherwise returns the
-/// status and text of the response.
+/// Checks that a request has the method and the content type that API servers send, and a body. Otherwise returns the
+/// status and the message of the response.
 fn readable(request: &Request) -> Result<(), (StatusCode, &'static str)> {
     if request.method() != Method::POST {
         return Err((StatusCode::METHOD_NOT_ALLOWED, "the method must be POST\n"));

@@ -1,5 +1,5 @@
-//! Writes Events on the owners of pods that get no sidecar or a warning, such as ReplicaSets: the author of an owner does
-//! not see the responses to the reviews of its pods.
+//! Writes Events on the owners, such as ReplicaSets, of pods that are refused or cause a warning, because the author of an
+//! owner does not see the responses to the reviews of its pods.
 //!
 //! `endpoint` makes a [`Notice`] of an outcome, and `server` starts [`write_events`] as a task. A review never waits
 //! for an Event: a notice for which the channel has no capacity is dropped.
@@ -21,11 +21,11 @@ use super::review::{AdmissionOutcome, Review, Verdict};
 
 /// The reporting component of the Events.
 const COMPONENT: &str = "sidecar-injector";
-/// The minimum interval between two Events of one reason and text on an owner.
+/// The minimum interval between two Events with the same reason and message on one owner.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 /// The maximum number of Events within [`EVENT_INTERVAL`].
 const MAX_EVENTS: usize = 256;
-/// The maximum number of Events on one owner within [`EVENT_INTERVAL`]: a text may differ for each pod.
+/// The maximum number of Events on one owner within [`EVENT_INTERVAL`], because messages may differ for each pod.
 const MAX_OF_OWNER: usize = 4;
 /// The capacity of the channel.
 const CAPACITY: usize = 64;
@@ -35,7 +35,8 @@ const CAPACITY: usize = 64;
 pub(super) struct Notice {
     owner: ObjectReference,
     reason: &'static str,
-    /// The digest of the reason and of the text without the pod's name, which pods of one owner share.
+    /// The digest of the reason and of the message without the pod's name, by which equal Events on an owner are
+    /// recognized.
     digest: u64,
     message: String,
 }
@@ -60,15 +61,15 @@ pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Noti
         return None;
     }
     let owner = owner(&review.object, &review.namespace)?;
-    // Without a random key, so that all replicas compute the same digest.
+    // This hasher has no random key, so all replicas compute the same digest.
     let mut hasher = DefaultHasher::new();
     (reason, &message).hash(&mut hasher);
     let message = format!("pod {}: {message}", review.subject());
     Some(Notice { owner, reason, digest: hasher.finish(), message })
 }
 
-/// Returns the controller in a pod's owner references. Checks the texts, because the API server has not validated the
-/// pod yet.
+/// Returns the controller in a pod's owner references. Checks the lengths of its fields, because the API server has not
+/// validated the pod yet.
 fn owner(pod: &Value, namespace: &str) -> Option<ObjectReference> {
     let references = pod["metadata"]["ownerReferences"].as_array()?;
     let controller = references.iter().find(|reference| reference["controller"] == true)?;
@@ -105,7 +106,7 @@ pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<N
 struct Recent(BTreeMap<[String; 3], BTreeMap<u64, Instant>>);
 
 impl Recent {
-    /// Whether an Event may be written at `now`. If so, it counts as written.
+    /// Whether an Event may be written at `now`. If so, records it as written.
     fn admits(&mut self, notice: &Notice, now: Instant) -> bool {
         self.0.retain(|_, events| {
             events.retain(|_, last| now.duration_since(*last) < EVENT_INTERVAL);

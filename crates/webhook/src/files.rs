@@ -28,18 +28,12 @@ pub struct CertificateFiles {
 pub enum Error {
     /// A file cannot be read.
     #[error("{} cannot be read: {cause}; is the secret mounted?", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        cause: io::Error,
-    },
+    Read { path: PathBuf, cause: io::Error },
     /// The files do not match: while they change, some may be new and some old.
     #[error("the certificate {}, its key or its CA certificate is invalid: {cause}", path.display())]
     Identity {
         /// The certificate's file.
         path: PathBuf,
-        /// The reason.
         cause: identity::Error,
     },
 }
@@ -61,7 +55,7 @@ impl CertificateFiles {
     }
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 pub(super) fn parent(path: &Path) -> PathBuf {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }

@@ -174,7 +174,7 @@ struct Webhook {
 
 impl Webhook {
     /// Returns one selection for each name. Each selection is watched and patched on its own, because a role may permit
-    /// only configurations of certain names.
+    /// only configurations with certain names.
     fn selections(&self) -> impl Iterator<Item = Selection> {
         let Self { webhook_config_name, webhook_config_selector: labels, webhook_name: webhook, .. } = self;
         let of = |name: &String| Selection { name: name.clone(), labels: labels.clone(), webhook: webhook.clone() };
@@ -195,7 +195,7 @@ impl WebhookFlags {
         (self.port, self.monitoring_port)
     }
 
-    /// Returns the facts of the status page; `None` if it is not served.
+    /// Returns the settings of the status page; `None` if it is not served.
     pub fn status_page(&self) -> Option<StatusPage> {
         self.status_page.then(|| StatusPage { revision: self.injection.revision.clone() })
     }
@@ -254,12 +254,13 @@ impl WebhookFlags {
     /// Creates a client of the API server.
     ///
     /// # Errors
-    /// Neither the kubeconfig nor the pod's service account gives a client.
+    /// No client can be created from the kubeconfig or, without one, from the pod's service account.
     pub async fn client(&self) -> Result<kube::Client, cluster::Error> {
         client(self.kubeconfig.as_deref()).await
     }
 
-    /// Returns the source of the certificate. `services`: names of further services by which the API server connects.
+    /// Returns the source of the certificate. `services`: other Services through which the API server connects, in
+    /// addition to `--serviceName`.
     ///
     /// # Errors
     /// The store is a Secret, and no client can be created.
@@ -281,8 +282,7 @@ impl WebhookFlags {
         Ok(Certificates::SelfSigned { store, names: self.names(services), lifetime })
     }
 
-    /// Returns the file of the authorities whose certificates callers must present; `None` if callers need no
-    /// certificate.
+    /// Returns the file of the CAs that must have signed callers' certificates; `None` if callers need no certificate.
     pub fn callers(&self) -> Option<PathBuf> {
         self.certificate.client_ca_file.clone().filter(|path| !path.as_os_str().is_empty())
     }

@@ -21,15 +21,14 @@ pub struct Identity {
     authorities: String,
 }
 
-/// Texts that are not an identity, or an identity that a client would not trust.
+/// PEM input that is not an identity, or an identity that a client would not trust.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A text contains no certificate.
     #[error("{what} contains no PEM certificate: {reason}")]
     Certificate {
-        /// The name of the text.
+        /// The name of the input, such as `the caBundle`.
         what: &'static str,
-        /// The reason.
         reason: String,
     },
     /// The key is invalid.
@@ -43,16 +42,15 @@ pub enum Error {
     Untrusted {
         /// The name that the API server connects to.
         name: String,
-        /// The reason.
         reason: String,
     },
 }
 
 impl Identity {
-    /// Parses PEM texts.
+    /// Parses a certificate chain, its key and its authorities, all in PEM.
     ///
     /// # Errors
-    /// A text contains no certificate or key, or the key is not the certificate's.
+    /// An argument contains no certificate or key, or the key is not the certificate's.
     pub fn parse(chain: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, Error> {
         let chain = certificates("the certificate", chain)?;
         certificates("the certificate of the authority", authorities)?;
@@ -62,12 +60,12 @@ impl Identity {
         Ok(Self { certified: Arc::new(certified), authorities })
     }
 
-    /// The chain and key for TLS.
+    /// Returns the chain and key for TLS.
     pub fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
 
-    /// The authorities, in PEM.
+    /// Returns the authorities, in PEM.
     pub fn authorities(&self) -> &str {
         &self.authorities
     }
@@ -83,7 +81,7 @@ impl Identity {
         self.certified.cert == other.certified.cert && self.authorities == other.authorities
     }
 
-    /// Verifies the certificate for the server name `name` at `now`, as a client with `bundle` (PEM) does.
+    /// Verifies the certificate for the server name `name` at `now`, as a client that trusts `bundle` (PEM) does.
     ///
     /// # Errors
     /// The client would refuse the certificate.
@@ -112,7 +110,7 @@ impl Identity {
 /// Returns the `notAfter` of each certificate in a caBundle (PEM), in seconds since 1970.
 ///
 /// # Errors
-/// The text contains no certificate, or one that cannot be read.
+/// `bundle` contains no certificate, or one that cannot be parsed.
 pub fn bundle_ends(bundle: &[u8]) -> Result<Vec<i64>, Error> {
     let wrong = |reason: String| Error::Certificate { what: "the caBundle", reason };
     let end = |certificate: CertificateDer<'_>| match X509Certificate::from_der(&certificate) {

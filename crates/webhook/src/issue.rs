@@ -39,20 +39,20 @@ pub struct Lifetime(pub Duration);
 const BEFORE: Duration = Duration::from_secs(3600);
 
 impl Lifetime {
-    /// The remaining validity below which a certificate is renewed.
+    /// Returns the remaining validity below which a certificate is renewed.
     pub fn margin(self) -> Duration {
         self.0 / 3
     }
 
-    /// The interval between checks of a certificate.
+    /// Returns the interval between checks of a certificate.
     pub fn interval(self) -> Duration {
         (self.0 / 100).clamp(Duration::from_millis(100), Duration::from_secs(600))
     }
 }
 
 impl Issued {
-    /// Issues a certificate for these names, the first of which is the subject's. The bundle keeps the authority of
-    /// `former`.
+    /// Issues a certificate for these names, the first of which becomes the subject. The bundle also contains the
+    /// authority of `former`.
     ///
     /// # Errors
     /// A name is invalid, or the system provides no randomness.
@@ -86,10 +86,10 @@ impl Issued {
         names.iter().try_for_each(|name| identity.trusted(self.authorities.as_bytes(), name, then))
     }
 
-    /// Parses the certificate.
+    /// Parses the certificate with its key and authorities.
     ///
     /// # Errors
-    /// The texts are not a certificate, its key and its authorities.
+    /// The fields are not a certificate, its key and its authorities in PEM.
     pub fn identity(&self) -> Result<Identity, identity::Error> {
         Identity::parse(self.certificate.as_bytes(), self.key.as_bytes(), self.authorities.as_bytes())
     }
@@ -108,7 +108,7 @@ fn valid(mut params: CertificateParams, lifetime: Lifetime, now: UnixTime) -> Ce
     params
 }
 
-/// The first certificate of a bundle, in PEM.
+/// Returns the first certificate in a bundle, in PEM.
 fn first(bundle: &str) -> &str {
     const END: &str = "-----END CERTIFICATE-----";
     bundle.find(END).map_or(bundle, |at| bundle.get(..=at + END.len()).unwrap_or(bundle))

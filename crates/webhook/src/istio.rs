@@ -1,7 +1,7 @@
 //! Serves Istio's injection at `/inject`.
 //!
-//! Builds an [`Injector`] from the texts of the configuration, and converts reviews to the injector's requests, and the
-//! injector's outcomes to those of the webhook.
+//! Builds an [`Injector`] from the configuration's [`Texts`], and converts reviews to the injector's requests and the
+//! injector's outcomes to the webhook's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ pub struct Options {
     pub built_in: BuiltIn,
     /// The variables for the templates' function `env`.
     pub environment: BTreeMap<String, String>,
-    /// Whether pods with the runtime class of a sandbox are refused.
+    /// Whether pods whose runtime class is a sandboxed runtime are refused.
     pub refuse_sandboxes: bool,
 }
 
-/// Returns the builder of profiles from Istio's configuration.
+/// Returns the function that builds profiles from Istio's configuration.
 pub fn build(options: Options, cluster_state: ClusterState) -> Build {
     Arc::new(move |texts| {
         let config = config(&options, texts).map_err(|error| error.to_string())?;
@@ -43,10 +43,10 @@ pub fn build(options: Options, cluster_state: ClusterState) -> Build {
     })
 }
 
-/// Parses the configuration's texts; without `texts.config` returns the built-in configuration.
+/// Parses the configuration; without `texts.config`, returns the built-in configuration.
 ///
 /// # Errors
-/// A text is invalid.
+/// A part of the configuration is invalid.
 pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> {
     let (revision, compliance_policy) = (options.revision.clone(), options.compliance_policy.clone());
     let platform = options.platform;

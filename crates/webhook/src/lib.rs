@@ -52,5 +52,5 @@ pub use review::{AdmissionOutcome, Profile, Review, Verdict};
 pub use server::{Error, ServerSettings, run};
 pub use store::CertificateStore;
 
-/// The scope of log lines.
+/// The scope of this crate's log lines.
 pub const LOG_SCOPE: LogScope = LogScope::new(module_path!(), "webhook");

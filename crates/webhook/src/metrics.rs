@@ -93,7 +93,7 @@ impl Metrics {
         metrics
     }
 
-    /// The state that the status page shows.
+    /// Returns the state that the status page shows.
     pub(super) fn activity(&self) -> &Activity {
         &self.activity
     }

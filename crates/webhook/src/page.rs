@@ -1,4 +1,4 @@
-//! Renders a server's report as HTML. Pure; every text is escaped, because names and reasons come from pods.
+//! Renders a server's status report as HTML. Pure; every value is escaped, because names and reasons come from pods.
 
 use serve::http::Response;
 use serve::page::{self, Escaped, section, table, terms, timed_row, to_seconds, utc};
@@ -11,7 +11,7 @@ const LONGEST_POD: usize = 120;
 /// The length limit of a refusal's reason on a page, in characters.
 const LONGEST_REASON: usize = 200;
 
-/// The response with the page of a report.
+/// Returns the response with the page of a report.
 pub(super) fn respond(report: &Report) -> Response {
     page::page(&format!("Sidecar injector, revision {}", report.revision), &body(report))
 }
@@ -81,7 +81,7 @@ fn certificates(report: &CertificateReport) -> String {
     })
 }
 
-/// The rows of a certificate and of its authorities.
+/// Returns the table rows of a certificate and its authorities.
 fn lifetimes(what: &str, certificate: &Certificate, state: &str) -> String {
     let (class, state) = if certificate.ended { ("bad", "ended") } else { ("", state) };
     let ends = certificate.ends.as_deref().unwrap_or("not known");

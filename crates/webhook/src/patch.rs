@@ -36,7 +36,7 @@ pub(super) fn too_long() -> Box<AdmissionOutcome> {
     Box::new(AdmissionOutcome::refused(OVER_BUDGET, reason))
 }
 
-/// A text of at most [`JSON_LIMIT`] bytes.
+/// A buffer of at most [`JSON_LIMIT`] bytes.
 struct Limited(Vec<u8>);
 
 impl Write for Limited {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_patch_is_limited_by_its_escaped_length() {
-        // The text's two quotes and the list's two brackets are part of the patch, too.
+        // The string's two quotes and the list's two brackets are part of the patch, too.
         let patch = |text: &str| written(&[text]);
         let Ok(Verdict::Patch(longest)) = patch(&"x".repeat(JSON_LIMIT - 4)) else { panic!("is refused") };
         assert_eq!(longest.len(), JSON_LIMIT);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Returns the timeout that the API server adds to the URL. The API server rounds it up to whole seconds and never
-/// sends zero; a zero from another client counts as no timeout.
+/// sends zero; a zero from another client is treated as no timeout.
 pub(super) fn timeout(query: Option<&str>) -> Option<Duration> {
     let seconds = query?.split('&').find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'))?;
     seconds.parse().ok().filter(|seconds| *seconds != 0).map(Duration::from_secs)

@@ -116,7 +116,7 @@ impl Pace {
         Self { last: None, patches: 0 }
     }
 
-    /// Resets the interval to the shortest one, also for the time since the last patch.
+    /// Resets the interval to the shortest one, which then also applies to the time since the last patch.
     fn reset(&mut self) {
         self.patches = 0;
     }
@@ -171,7 +171,7 @@ impl Watched {
         }
     }
 
-    /// Resets the state for a new certificate, whose authorities are to be written into the caBundles.
+    /// Resets the state for a new certificate, whose authorities may have to be written into the caBundles.
     fn renew(&mut self) {
         self.fresh = self.has_own_authorities;
         self.pace.reset();

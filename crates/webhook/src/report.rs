@@ -18,7 +18,7 @@ use super::configuration::Source;
 use super::identity::{Identity, bundle_ends};
 use super::store::CertificateStore;
 
-/// The facts that only the status page needs.
+/// The settings that only the status page needs.
 #[derive(Debug, Clone)]
 pub struct StatusPage {
     /// The revision of the control plane that sidecars belong to.
@@ -53,7 +53,7 @@ pub(super) struct Loaded {
     pub(super) sources: Vec<String>,
     /// The time of the last successful load.
     pub(super) loaded: Option<String>,
-    /// The reason and the time of the failure since then. The former state applies if there is one.
+    /// The reason and the time of a later failure. The former state, if there is one, stays in effect.
     pub(super) fault: Option<Fault>,
 }
 
@@ -72,20 +72,20 @@ pub(super) struct CertificateReport {
     pub(super) presented: Option<Certificate>,
     /// The newest certificate, if it is not presented yet.
     pub(super) next: Option<Certificate>,
-    /// The file of the authorities of callers; `None`: callers need no certificate.
+    /// The file of the CAs for callers' certificates; `None`: callers need no certificate.
     pub(super) callers: Option<String>,
     /// The managed webhook configurations; `None`: another program manages the caBundle.
     pub(super) bundles: Option<Vec<Bundle>>,
 }
 
-/// The ends of a certificate and of its authorities, which become the caBundle.
+/// The expiry times of a certificate and of its authorities, which become the caBundle.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Certificate {
     pub(super) since: Option<String>,
     pub(super) ends: Option<String>,
     pub(super) authorities: Vec<String>,
-    /// Whether the certificate or an authority of it has ended.
+    /// Whether the certificate or all of its authorities have expired.
     pub(super) ended: bool,
 }
 
@@ -93,14 +93,14 @@ pub(super) struct Certificate {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Bundle {
     pub(super) selection: String,
-    /// The reason why their caBundles do not trust the presented certificate.
+    /// Why their caBundles do not trust the presented certificate; `None` if they do.
     pub(super) fault: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Reviews {
-    /// The numbers by decision and rule since the start.
+    /// The numbers of reviews by decision and rule since the start.
     pub(super) counts: Vec<Count>,
     /// The slowest reviews since the start, the slowest one first.
     pub(super) slowest: Vec<SlowReview>,
@@ -135,7 +135,7 @@ pub(super) struct Refusal {
 }
 
 impl Report {
-    /// The current problems of the server. Past refusals are not among them.
+    /// Returns the current problems of the server; past refusals are not included.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.not_ready.iter().map(|part| format!("not ready: {part}")).collect();
         for (what, part) in [("configuration", &self.configuration), ("certificate", &self.certificates.source)] {
@@ -162,7 +162,7 @@ pub(super) struct Described {
     pub(super) are_bundles_managed: bool,
 }
 
-/// Names the sources of a configuration.
+/// Returns the names of a configuration's sources.
 pub(super) fn configuration(source: &Source) -> Vec<String> {
     match source {
         Source::Default => vec!["built-in".to_owned()],
@@ -177,7 +177,7 @@ pub(super) fn configuration(source: &Source) -> Vec<String> {
     }
 }
 
-/// Names the sources of certificates.
+/// Returns the names of the certificates' sources.
 pub(super) fn certificate(certificates: &Certificates) -> Vec<String> {
     match certificates {
         Certificates::Files(files) => {
@@ -264,7 +264,7 @@ fn ends(identity: &Identity, since: Option<Timestamp>, now: Timestamp) -> Certif
     let end = identity.not_after().and_then(time);
     let ends: Vec<Timestamp> =
         bundle_ends(identity.authorities().as_bytes()).unwrap_or_default().into_iter().filter_map(time).collect();
-    // The certificate of an authority that was replaced may have ended before.
+    // A replaced authority that is still in the bundle may have expired earlier.
     let ended = end.is_some_and(|end| end <= now) || (!ends.is_empty() && ends.iter().all(|end| *end <= now));
     let (since, authorities) = (since.map(|since| since.to_string()), ends.iter().map(Timestamp::to_string).collect());
     Certificate { since, ends: end.map(|end| end.to_string()), authorities, ended }

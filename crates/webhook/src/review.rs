@@ -17,7 +17,7 @@ use super::{body, warnings};
 /// The rule, in log and metrics, of a review that is refused because it exceeds its budget.
 pub(super) const OVER_BUDGET: &str = "budget";
 
-/// The length limit of `uid`, `apiVersion` and `kind` in bytes; a UID has 36 bytes. The response omits longer texts.
+/// The length limit of `uid`, `apiVersion` and `kind` in bytes; a UID has 36 bytes. The response omits longer values.
 const LONGEST_NAME: usize = 128;
 /// The length limit of a namespace or name in the log, in characters; Kubernetes accepts names of 253.
 const LONGEST_SUBJECT: usize = 253;
@@ -27,7 +27,7 @@ const LONGEST_ERROR: usize = 512;
 const V1: &str = "admission.k8s.io/v1";
 const V1BETA1: &str = "admission.k8s.io/v1beta1";
 
-/// A request of the API server.
+/// The API server's request in an AdmissionReview.
 #[derive(Debug, Clone)]
 pub struct Review {
     /// `admission.k8s.io/v1` or `…/v1beta1`; the response has the same version.
@@ -81,16 +81,16 @@ impl<F: Fn(&Review) -> AdmissionOutcome + Send + Sync> Profile for F {
 pub struct AdmissionOutcome {
     /// The decision for the API server.
     pub verdict: Verdict,
-    /// The rule that decided, as a metric label of few values.
+    /// The rule that decided, as a metric label with few values.
     pub rule: &'static str,
-    /// The reason as text for people, with the values on which the rule depends.
+    /// The reason, for people, with the values on which the rule depends.
     pub reason: String,
     /// Warnings for the user who made the request. The reason of a refusal is added to them in the response.
     pub warnings: Vec<String>,
 }
 
 impl AdmissionOutcome {
-    /// Makes a refusal by this rule.
+    /// Returns a refusal by this rule.
     pub fn refused(rule: &'static str, reason: String) -> Self {
         Self { verdict: Verdict::Refuse, rule, reason, warnings: Vec::new() }
     }
@@ -99,7 +99,7 @@ impl AdmissionOutcome {
 /// The decision about an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The object is changed by this JSON patch, as text.
+    /// The object is changed by this JSON patch, which is serialized.
     Patch(Vec<u8>),
     /// The object stays unchanged.
     Skip,
@@ -118,9 +118,8 @@ pub enum Error {
         "no kind {kind:?} is registered for version {version:?}: expected an AdmissionReview of admission.k8s.io/v1 or v1beta1"
     )]
     Kind {
-        /// The body's kind.
         kind: String,
-        /// The body's version.
+        /// The body's `apiVersion`.
         version: String,
     },
     /// The request's `uid` is too long.
@@ -141,7 +140,6 @@ pub struct Unreadable {
     kind: Option<String>,
     /// The request's UID; empty if it is unreadable or too long.
     pub uid: String,
-    /// The reason.
     pub error: Error,
 }
 
@@ -203,7 +201,7 @@ impl Review {
     /// Reads a request's body with the default budget.
     ///
     /// # Errors
-    /// The body is not a review.
+    /// The body is not a valid AdmissionReview.
     pub fn parse(body: &[u8], variables: BTreeMap<String, String>) -> Result<Self, Box<Unreadable>> {
         Self::within(Budget::default(), body, variables)
     }
@@ -212,7 +210,7 @@ impl Review {
     /// beginning is read.
     ///
     /// # Errors
-    /// The body is not a review.
+    /// The body is not a valid AdmissionReview.
     pub fn within(
         mut budget: Budget,
         body: &[u8],
@@ -234,7 +232,7 @@ impl Review {
     }
 
     /// Returns `namespace/name` of the object for the log and for Events. The name is the `generateName` of an object
-    /// that has no name yet, or `?` without either. The API server has not validated these texts.
+    /// that has no name yet, or `?` without either. The API server has not validated these values.
     pub fn subject(&self) -> String {
         let metadata = &self.object["metadata"];
         let name =
@@ -243,7 +241,7 @@ impl Review {
         format!("{}/{}", short(&self.namespace), short(name.unwrap_or("?")))
     }
 
-    /// Returns the response as text.
+    /// Returns the response as JSON.
     #[expect(clippy::expect_used, reason = "texts and booleans under texts are always JSON")]
     pub fn response(&self, outcome: &AdmissionOutcome) -> String {
         self.written(outcome).expect("a response is JSON")
@@ -269,7 +267,7 @@ impl Review {
 }
 
 impl Review {
-    /// Returns the warnings for the user who made the request. API servers of v1beta1 may not support warnings.
+    /// Returns the warnings for the user who made the request; none for v1beta1, whose API servers may not support them.
     fn warnings(&self, outcome: &AdmissionOutcome) -> Vec<String> {
         if self.version != V1 {
             return Vec::new();
@@ -281,7 +279,7 @@ impl Review {
 }
 
 impl Verdict {
-    /// The value of the log field, metric label and audit annotation.
+    /// Returns the value of the log field, metric label and audit annotation.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Patch(_) => "inject",
@@ -321,7 +319,7 @@ impl Unreadable {
         warnings::clipped(&self.error.to_string(), LONGEST_ERROR)
     }
 
-    /// Returns the response as text, with the body's version and kind if they were read.
+    /// Returns the response as JSON, with the body's version and kind if they were read.
     pub(super) fn response(&self) -> String {
         let response = json!({ "uid": self.uid, "allowed": false, "status": status(&self.reason()) });
         let mut review = json!({ "response": response });

@@ -41,11 +41,11 @@ pub struct ServerSettings {
     pub webhook: TcpListener,
     /// The listener for probes and metrics.
     pub monitoring: TcpListener,
-    /// The limits of the webhook's clients and their requests.
+    /// The limits for the webhook's clients and their requests.
     pub limits: Limits,
     /// The source of the server's certificate.
     pub certificates: Certificates,
-    /// The file of the authorities whose certificates callers must present; `None`: callers need no certificate.
+    /// The file of the CAs that must have signed callers' certificates; `None`: callers need no certificate.
     pub callers: Option<PathBuf>,
     /// The webhook configurations whose caBundle is managed; `None`: another program manages it.
     pub bundles: Option<(Client, Vec<Selection>)>,
@@ -55,13 +55,13 @@ pub struct ServerSettings {
     pub source: Source,
     /// Makes a profile from the configuration of `/inject`.
     pub build: Build,
-    /// The client for Events on the owners of refused pods; `None`: no Events.
+    /// The client that writes Events on the owners of reviewed pods; `None`: no Events.
     pub events: Option<Client>,
-    /// The facts of the status page on the monitoring port; `None`: no page.
+    /// The settings of the status page on the monitoring port; `None`: no page.
     pub status_page: Option<StatusPage>,
     /// The routes in addition to `/inject`.
     pub routes: Vec<Route>,
-    /// Supervises the server's tasks, and those of further routes. Its readiness is that of the server.
+    /// Supervises the server's tasks, and those of `routes`. Its readiness is the server's.
     pub supervisor: Supervisor,
     /// The time for which requests are served after shutdown is requested, while the endpoint is removed from the
     /// Service.
@@ -110,7 +110,7 @@ pub enum Error {
     /// The TLS configuration is invalid.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// The authorities of callers cannot be loaded.
+    /// The CA certificates for callers cannot be loaded.
     #[error(transparent)]
     Callers(#[from] callers::Error),
     /// The threads of reviews cannot be created.
@@ -121,7 +121,8 @@ pub enum Error {
 /// Serves until shutdown is requested and the responses to accepted requests are sent.
 ///
 /// # Errors
-/// The server cannot start. It never serves callers without the configured check of their certificates.
+/// The TLS configuration or the CAs for callers are invalid, or the threads for reviews cannot be created. The server
+/// never serves callers without the configured check of their certificates.
 pub async fn run(settings: ServerSettings, mut registry: Registry, shutdown: Shutdown) -> Result<(), Error> {
     metrics::register_build(&mut registry, "sidecar-injector");
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
@@ -227,7 +228,7 @@ fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
     std::iter::once(inject).chain(others).collect()
 }
 
-/// The response to a request for the status page or its document; `None` for another request.
+/// Returns the response to a request for the status page or its document; `None` for another request.
 fn status(request: &Request, reporter: &Reporter) -> Option<Response> {
     let form = requested(request)?;
     let report = reporter.report();

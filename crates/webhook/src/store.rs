@@ -57,7 +57,6 @@ pub(super) enum Error {
     Directory {
         /// The file or directory.
         path: PathBuf,
-        /// The reason.
         cause: io::Error,
     },
     /// The Secret cannot be read or written.
@@ -68,11 +67,8 @@ pub(super) enum Error {
     Secret {
         /// The attempted operation, as a participle.
         doing: &'static str,
-        /// The namespace of the Secret.
         namespace: String,
-        /// The name of the Secret.
         name: String,
-        /// The reason.
         cause: Box<kube::Error>,
     },
     /// Another replica has written since the read, or writes now.
@@ -81,7 +77,7 @@ pub(super) enum Error {
 }
 
 impl CertificateStore {
-    /// Reads the store. Invalid content counts as absent.
+    /// Reads the store. Invalid content is treated as absent.
     pub(super) async fn load(&self) -> Result<Found, Error> {
         match self {
             Self::Directory(dir) => {
@@ -142,7 +138,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     }
 }
 
-/// Replaces the file in the directory if its content still is `before`. Writers lock the directory between the
+/// Replaces the file in the directory if its content is still `before`. Writers hold a lock on the directory during the
 /// comparison and the replacement.
 fn write(dir: &Path, new: &Issued, before: Option<&[u8]>) -> Result<(), Error> {
     let path = dir.join(FILE);

@@ -1,4 +1,4 @@
-//! The threads of reviews, beside the runtime's workers.
+//! The threads that run reviews, separate from the runtime's workers.
 //!
 //! `endpoint` runs each review on one of them.
 
@@ -37,7 +37,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Dropping a runtime within another one panics, because it would block until its threads end.
+        // Dropping a runtime within another runtime panics, because the drop would block until the threads end.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

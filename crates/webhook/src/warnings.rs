@@ -19,7 +19,7 @@ pub(super) fn clipped(text: &str, longest: usize) -> String {
     }
 }
 
-/// Returns the warnings of a response; the last one counts those that exceed the limit.
+/// Returns the warnings of a response; if there are too many, the last one states how many were left out.
 pub(super) fn limited<'a>(warnings: impl ExactSizeIterator<Item = &'a str>) -> Vec<String> {
     let count = warnings.len();
     let kept = if count > MAX_COUNT { MAX_COUNT - 1 } else { count };

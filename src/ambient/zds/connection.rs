@@ -17,7 +17,7 @@ use super::session::{Next, Responded, Session, Violation};
 use super::state::Id;
 use super::ztunnels::{Queue, Update, Ztunnels};
 
-/// The reason for the end of a connection.
+/// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
     #[error(transparent)]
@@ -26,8 +26,7 @@ enum Closed {
     Violation(#[from] Violation),
     #[error(transparent)]
     Hello(#[from] message::Error),
-    /// ztunnel did not act in time. The connection ends, because a later response would be taken for that to another
-    /// request.
+    /// ztunnel did not act in time. The connection ends, because a late response would be taken for the response to another request.
     #[error("ztunnel has not {what} within {limit:?}; ztunnel opens a new connection, and its log has the reason")]
     TimedOut { what: &'static str, limit: Duration },
     /// The agent removed the connection: too many requests wait for this ztunnel, or too many newer connections
@@ -37,7 +36,7 @@ enum Closed {
 }
 
 impl Closed {
-    /// The reason as a metric label.
+    /// Returns the reason as a metric label.
     fn reason(&self) -> &'static str {
         match self {
             Self::Packet(packet::Error::Closed) => "closed",
@@ -96,7 +95,7 @@ struct Connection<'a> {
     sent: Instant,
     /// Identifies the connection in the log.
     id: Id,
-    /// Whether the end of the snapshot has not been sent.
+    /// Whether the end of the snapshot is still to be sent.
     in_snapshot: bool,
 }
 
@@ -135,7 +134,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Logs a request with Istio's texts, which operators search for.
+    /// Logs a request with Istio's messages, which operators search for.
     fn log(&mut self, request: &Request<PodNetns>) {
         let (connection, uid) = (tracing::field::display(self.id), request.uid().map(tracing::field::display));
         match request {

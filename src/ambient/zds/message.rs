@@ -10,7 +10,7 @@ use prost::Message as _;
 
 use wire::workload_request::Payload;
 
-/// The messages as they are encoded.
+/// The wire format of the messages.
 pub mod wire {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
     #[repr(i32)]
@@ -19,7 +19,7 @@ pub mod wire {
         V1 = 1,
     }
 
-    /// The first message of ztunnel.
+    /// The first message from ztunnel.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct ZdsHello {
         #[prost(enumeration = "Version", tag = "1")]
@@ -36,7 +36,7 @@ pub mod wire {
         pub service_account: String,
     }
 
-    /// A pod with its netns, which is the packet's file descriptor.
+    /// Adds a pod, whose netns is the packet's file descriptor.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub struct AddWorkload {
         #[prost(string, tag = "1")]
@@ -45,7 +45,7 @@ pub mod wire {
         pub workload_info: Option<WorkloadInfo>,
     }
 
-    /// A pod of the snapshot whose netns the agent has not found: ztunnel keeps the proxy that it has.
+    /// In a snapshot, names a pod whose netns the agent has not found: ztunnel keeps the pod's proxy, if it has one.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub struct KeepWorkload {
         #[prost(string, tag = "1")]
@@ -58,7 +58,7 @@ pub mod wire {
         pub uid: String,
     }
 
-    /// Ends the snapshot: ztunnel drains the proxies of pods that it did not name.
+    /// Ends the snapshot: ztunnel drains the proxies of pods that the snapshot did not name.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub struct SnapshotSent {}
 
@@ -104,12 +104,11 @@ pub mod wire {
     }
 }
 
-/// The size of ztunnel's buffer in bytes: it refuses a longer packet.
+/// The size of ztunnel's buffer in bytes: ztunnel refuses a longer packet.
 pub const REQUEST_SIZE: usize = 1024;
-/// The maximum size of a packet of ztunnel, bytes. Istio's agent reads 1024, and treats a longer error of
-/// ztunnel as a missing response.
+/// The maximum size of a packet from ztunnel in bytes. Istio's agent reads 1024, and treats a longer error as a missing response.
 pub const RESPONSE_SIZE: usize = 16 << 10;
-/// The maximum size of an error's text, bytes; the rest is omitted.
+/// The maximum size of an error message in bytes; the rest is omitted.
 const ERROR_SIZE: usize = 1 << 10;
 /// The maximum size of a pod's UID in bytes; a longer one is refused. The UIDs that the API server generates have 36.
 const UID_SIZE: usize = 128;
@@ -118,10 +117,10 @@ const SUBDOMAIN_SIZE: usize = 253;
 /// The maximum size of a DNS label in bytes, which limits the name of a namespace.
 const LABEL_SIZE: usize = 63;
 
-/// A message cannot be sent or read.
+/// Why a message cannot be sent or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A field is too long. The limits of names are those of Kubernetes; ztunnel reads packets of at most 1024 bytes.
+    /// A field is too long. Names have Kubernetes' limits; ztunnel reads packets of at most 1024 bytes.
     #[error("the {field} {start:?} has {size} bytes: at most {limit} are allowed")]
     TooLong { field: &'static str, start: String, size: usize, limit: usize },
     #[error("the first packet of ztunnel is not a ZdsHello")]
@@ -179,7 +178,7 @@ fn limited(field: &'static str, text: &str, limit: usize) -> Result<(), Error> {
     Err(Error::TooLong { field, start: text[..text.floor_char_boundary(limit)].to_owned(), size: text.len(), limit })
 }
 
-/// A request of the agent. `N` is a netns.
+/// A request to ztunnel. `N` is a netns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<N> {
     /// ztunnel starts a proxy in the pod's netns, unless it has one in that netns.
@@ -193,7 +192,7 @@ pub enum Request<N> {
 }
 
 impl<N> Request<N> {
-    /// The name of the field of `WorkloadRequest`, as a metric label and in logs.
+    /// Returns the name of the field of `WorkloadRequest`, as a metric label and for logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Add { .. } => "add",
@@ -203,7 +202,7 @@ impl<N> Request<N> {
         }
     }
 
-    /// The pod's UID.
+    /// Returns the pod's UID; `None` for the end of the snapshot.
     pub fn uid(&self) -> Option<&Uid> {
         match self {
             Self::Add { uid, .. } | Self::Keep { uid } | Self::Del { uid } => Some(uid),
@@ -211,7 +210,7 @@ impl<N> Request<N> {
         }
     }
 
-    /// The netns, whose descriptor the packet carries.
+    /// Returns the netns, whose descriptor the packet carries.
     pub fn netns(&self) -> Option<&N> {
         match self {
             Self::Add { netns, .. } => Some(netns),
@@ -219,7 +218,7 @@ impl<N> Request<N> {
         }
     }
 
-    /// Encodes the request as a `WorkloadRequest`, which the limits of the names keep below [`REQUEST_SIZE`].
+    /// Encodes the request as a `WorkloadRequest`, which the limits of the names keep within [`REQUEST_SIZE`].
     pub fn encode(&self) -> Vec<u8> {
         let payload = match self {
             Self::Add { uid, workload, .. } => {
@@ -238,7 +237,7 @@ impl<N> Request<N> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
     Ack,
-    /// The request failed for this reason, of at most 1024 bytes on one line.
+    /// ztunnel refused the request for this reason, one line of at most 1024 bytes.
     Nack(String),
 }
 
@@ -259,7 +258,7 @@ pub fn hello(packet: &[u8]) -> Result<i32, Error> {
     wire::ZdsHello::decode(packet).map(|hello| hello.version).map_err(Error::Hello)
 }
 
-/// Limits a text to [`ERROR_SIZE`] bytes and replaces control characters, so that it is one line of a log.
+/// Truncates an error to [`ERROR_SIZE`] bytes and replaces control characters, so that it is one line of a log.
 fn shortened(text: &str) -> String {
     let start = &text[..text.floor_char_boundary(ERROR_SIZE)];
     start.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -1,7 +1,7 @@
 //! A connection of sequenced packets. Each packet holds one message; a packet that the agent sends may also carry one
 //! file descriptor.
 //!
-//! The loop of `connection` sends and receives packets with it. It does not decode the messages.
+//! `connection` sends and receives packets with it. This module does not decode the messages.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 
 use super::message::RESPONSE_SIZE;
 
-/// A packet cannot be sent or received. The connection is of no further use.
+/// Why a packet cannot be sent or received. The connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The peer closed the connection, or sent an empty packet, which the kernel reports in the same way.
@@ -29,8 +29,8 @@ pub enum Error {
 
 /// A connection whose socket is of the type `SOCK_SEQPACKET`.
 ///
-/// tokio has no type for such sockets, but a [`UnixStream`] can hold one: sockets of both types are accepted and
-/// registered in the same way. Its methods to read and write are for streams only, and are not used.
+/// tokio has no type for such sockets, but a [`UnixStream`] can hold one: sockets of both types are accepted and registered in the
+/// same way. The methods of `UnixStream` to read and write are for streams only, and are not used.
 #[derive(Debug)]
 pub struct Packets(UnixStream);
 
@@ -60,7 +60,7 @@ impl Packets {
     }
 }
 
-/// Maps the errors by which the kernel reports that the peer is gone.
+/// Maps the errors by which the kernel reports that the peer is gone to [`Error::Closed`].
 fn of_io(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Error::Closed,
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection and the descriptor of its other end.
+    /// Returns a connection and the descriptor of its other end.
     fn pair() -> (Packets, OwnedFd) {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (own, peer) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use podnet::netns::{self, Identity, Netns};
 
-/// An open netns, which is closed when its last clone is dropped: a request that waits to be sent holds a clone, so its
-/// descriptor is valid. Two values are equal if they are the same network namespace.
+/// An open netns, which is closed when its last clone is dropped: a request that waits to be sent holds a clone, so that the
+/// descriptor stays valid. Two values are equal if they are the same network namespace.
 #[derive(Debug, Clone)]
 pub struct PodNetns {
     netns: Arc<Netns>,
@@ -18,7 +18,7 @@ impl PodNetns {
         Ok(Self { identity: netns.identity()?, netns: Arc::new(netns) })
     }
 
-    /// The netns, to enter it.
+    /// Returns the netns, to enter it.
     pub fn netns(&self) -> &Netns {
         &self.netns
     }

@@ -60,7 +60,7 @@ impl<N: Clone + PartialEq> Registry<N> {
         self.pods.get(uid)?.as_ref()
     }
 
-    /// The request that adds a pod, if its netns is known.
+    /// Returns the request that adds a pod, if the pod's netns is known.
     pub fn request(&self, uid: &Uid) -> Option<Request<N>> {
         self.get(uid).map(|pod| add(uid, pod))
     }
@@ -76,7 +76,7 @@ impl<N: Clone + PartialEq> Registry<N> {
         (self.pods.len(), self.pods.values().filter(|pod| pod.is_none()).count())
     }
 
-    /// The requests that a new ztunnel gets first: one for each pod, and the end of the snapshot.
+    /// Returns the requests that a new ztunnel gets first: one for each pod, and the end of the snapshot.
     pub fn snapshot(&self) -> Vec<Request<N>> {
         let pods = self.pods.iter().map(|(uid, pod)| match pod {
             Some(pod) => add(uid, pod),

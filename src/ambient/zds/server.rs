@@ -11,8 +11,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::connection;
 use super::ztunnels::Ztunnels;
 
-/// Accepts ztunnels from [`Ztunnels::fill`] on, until the future is dropped, which closes all connections.
-/// `accept` returns sockets of the type `SOCK_SEQPACKET` whose peers are root.
+/// Accepts ztunnels after [`Ztunnels::fill`], until the future is dropped, which closes all connections. `accept` returns sockets
+/// of the type `SOCK_SEQPACKET` whose peers are root.
 pub async fn serve<F>(ztunnels: &Ztunnels, accept: impl Fn() -> F) -> Infallible
 where
     F: Future<Output = io::Result<UnixStream>>,

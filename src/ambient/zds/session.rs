@@ -20,11 +20,11 @@ pub struct Session<N, C> {
 #[derive(Debug)]
 struct Outstanding<C> {
     request: Name,
-    /// Absent for a request of the snapshot, or of those that [`Session::append`] added.
+    /// `None` for a request from the snapshot or from [`Session::append`].
     caller: Option<C>,
 }
 
-/// The identification of a request that was sent.
+/// Identifies a request that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The name of the request's field.
@@ -52,7 +52,7 @@ pub struct Responded<C> {
     pub response: Response,
 }
 
-/// ztunnel broke the protocol; the connection is closed, because later responses could not be attributed to requests.
+/// How ztunnel broke the protocol; the connection is closed, because later responses could not be attributed to requests.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     #[error("ztunnel sent a response, but no request was outstanding")]
@@ -62,12 +62,12 @@ pub enum Violation {
 }
 
 impl<N, C> Session<N, C> {
-    /// Starts with the requests of a snapshot, of which the last is [`Request::SnapshotSent`].
+    /// Starts with the requests of a snapshot, the last of which is [`Request::SnapshotSent`].
     pub fn new(snapshot: Vec<Request<N>>) -> Self {
         Self { unsent: snapshot.into(), outstanding: None }
     }
 
-    /// Returns the next operation. A request in it counts as sent.
+    /// Returns the next operation. The caller must send a request in it.
     pub fn advance(&mut self) -> Next<N> {
         if self.outstanding.is_some() {
             return Next::Receive;

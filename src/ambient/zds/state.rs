@@ -104,20 +104,20 @@ impl<N: Clone + PartialEq, Q> State<N, Q> {
         Joined { id, snapshot: self.registry.snapshot() }
     }
 
-    /// Removes a connection. Returns the requests for the one that is the newest now: they add the pods that were sent
-    /// only to newer connections.
+    /// Removes a connection. Returns the requests for the connection that is now the newest: they add the pods that were sent only
+    /// to newer connections.
     pub fn leave(&mut self, id: Id) -> Vec<Request<N>> {
         self.connections.retain(|connection| connection.id != id);
         let missed = self.connections.last_mut().map(|newest| std::mem::take(&mut newest.missed));
         missed.into_iter().flatten().filter_map(|uid| self.registry.request(&uid)).collect()
     }
 
-    /// The connection that serves new pods: of two ztunnels, the older one is about to end.
+    /// Returns the connection that serves new pods: the newest, because of two ztunnels the older one is about to end.
     pub fn newest(&self) -> Option<&Connection<Q>> {
         self.connections.last()
     }
 
-    /// All connections, oldest first.
+    /// Returns all connections, oldest first.
     pub fn connections(&self) -> &[Connection<Q>] {
         &self.connections
     }

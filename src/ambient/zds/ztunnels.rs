@@ -1,7 +1,7 @@
 //! The node's ztunnels: records changes of the enrolled pods and sends them to each connection.
 //!
-//! No change waits for a queue: a connection whose queue is full is too slow and is closed. Its ztunnel connects anew
-//! and gets a snapshot.
+//! No change waits for a queue: a connection whose queue is full is too slow and is closed. Its ztunnel connects again and gets a
+//! snapshot.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -45,16 +45,16 @@ impl Limits {
     };
 }
 
-/// A pod has not been added.
+/// Why a pod has not been added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No ztunnel of this node has connected, or it has not sent its first message.
+    /// No ztunnel of this node is connected, or none has sent its first message.
     #[error("no ztunnel connection within {limit:?}; does the node's ztunnel run, and has it reached istiod?")]
     NoConnection { limit: Duration },
     /// A ztunnel is connected, but has not responded.
     #[error("no response of ztunnel within {limit:?}; its log has the reason")]
     NoResponse { limit: Duration },
-    /// ztunnel could not start the pod's proxy. It tries again by itself until the pod is deleted.
+    /// ztunnel could not start the pod's proxy. ztunnel tries again by itself until the pod is deleted.
     #[error("got ack error: {0}")]
     Refused(String),
     /// The pod was removed in the meantime, or was added with another netns.
@@ -124,8 +124,8 @@ impl Ztunnels {
         self.changes.send_replace(());
     }
 
-    /// Records a pod with its netns, and returns once the newest ztunnel has acknowledged it. Waits for a ztunnel if
-    /// there is none, and goes on with the next one if a connection ends.
+    /// Records a pod with its netns, and returns once the newest ztunnel has acknowledged it. Waits for a ztunnel if none is
+    /// connected, and sends the pod to the next one if a connection ends.
     ///
     /// After an error the pod stays recorded, and later ztunnels get it: the caller tries again or
     /// [`delete`](Self::delete)s it.
@@ -188,17 +188,17 @@ impl Ztunnels {
         }
     }
 
-    /// The netns of a pod, if it is known.
+    /// Returns the netns of a pod, if it is known.
     pub fn netns(&self, uid: &Uid) -> Option<PodNetns> {
         self.lock().registry().get(uid).map(|pod| pod.netns.clone())
     }
 
-    /// The number of pods, and of those whose netns is unknown.
+    /// Returns the number of pods, and how many of them have an unknown netns.
     pub fn counts(&self) -> (usize, usize) {
         self.lock().registry().counts()
     }
 
-    /// The number of connected ztunnels.
+    /// Returns the number of connected ztunnels.
     pub fn connected(&self) -> usize {
         self.lock().connections().len()
     }
@@ -251,7 +251,7 @@ impl Ztunnels {
         None
     }
 
-    /// Removes a connection, whose task ends because its queue does.
+    /// Removes a connection, whose task ends because its queue is dropped.
     fn leave(&self, state: &mut Shared, id: Id) {
         let missed = state.leave(id);
         if let Some(newest) = state.newest()
@@ -275,7 +275,7 @@ impl Ztunnels {
     }
 }
 
-/// Removes a connection from the connected ones when it is dropped.
+/// A connection of a ztunnel, which is removed from the state when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
     ztunnels: Ztunnels,

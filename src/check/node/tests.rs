@@ -10,7 +10,7 @@ use crate::install::Unread;
 use crate::install::settings::Asked;
 use report::Outcome;
 
-/// A node on which the plugin is installed, without anything to report.
+/// Returns a node on which the plugin is installed, without anything to report.
 fn node() -> NodeFacts {
     let facts = KernelFacts { nf_tables: true, compat: true, ..KernelFacts::default() };
     let trials = vec![Trial { feature: Feature::Redirect, result: Ok(Backend::IptablesNft) }];
@@ -32,7 +32,7 @@ fn directories(runtimes: Vec<Result<Compared, runtime_config::Error>>) -> Direct
     Directories { conf: "/etc/cni/net.d".into(), bin: "/opt/cni/bin".into(), unknown: None, runtimes }
 }
 
-/// The directories of a containerd, which are or are not the given ones.
+/// Returns containerd's directories, which are the given ones if the flags are set.
 fn compared(is_conf: bool, is_bin: bool) -> Compared {
     let file = Some("/etc/containerd/config.toml".into());
     let read = runtime_config::Directories {

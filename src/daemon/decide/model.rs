@@ -2,7 +2,7 @@
 //! two sets of directories, while the DaemonSet changes and the API server refuses or is silent.
 //!
 //! [`World`] is the model: the DaemonSet and the behaviour of the API server. [`Node`] has the agents and the files. The agents
-//! choose their successor, decide, install and remove by the functions of the daemon.
+//! choose their successor, decide, install and remove with the daemon's functions.
 
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -157,7 +157,7 @@ impl Node {
         }
     }
 
-    /// The agent at this index takes over the sockets of an older or of a crashed agent.
+    /// Lets the agent at this index take over the sockets from an older or a crashed agent.
     fn take(&mut self, at: usize) {
         let Some(agent) = self.agents.get_mut(at) else { return };
         if self.holder.is_none_or(|holder| agent.number > holder) {

@@ -1,4 +1,4 @@
-//! Reports of pods and nodes.
+//! Tests of the reports about pods and nodes.
 
 use podfacts::ProxyContainer;
 use serve::log::Line;

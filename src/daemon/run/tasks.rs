@@ -95,7 +95,7 @@ impl Daemon {
         tasks
     }
 
-    /// Decides as the plugin will about the next sandbox of a pod.
+    /// Returns the function that predicts whether the plugin will skip the next CRI sandbox of a pod.
     pub(super) fn skipped(&self) -> repair::Skipped {
         let (cache, install) = (self.cache.clone(), self.settings.install.clone());
         Box::new(move |pod, uid| {
@@ -119,7 +119,7 @@ impl Daemon {
         tasks
     }
 
-    /// Starts the report of why the agent is not ready, until it ends.
+    /// Starts the task that reports why the agent is not ready, until shutdown is requested.
     pub(super) fn report_unready(&self, tasks: &mut JoinSet<()>, shutdown: &Shutdown) {
         let pod = PodName { namespace: self.settings.namespace().to_owned(), name: self.settings.pod.clone() };
         let own = Own { pod, node: self.settings.node.clone(), cache: self.cache.clone() };

@@ -25,14 +25,14 @@ fn crio(conf: &str) -> String {
     format!("[crio.network]\nnetwork_dir = '{conf}'\nplugin_dirs = ['/a', '/b']\n")
 }
 
-/// The settings of an agent that finds both directories of the node whose root is `root`.
+/// Returns the settings of an agent that finds both directories of the node whose root is `root`.
 fn auto(root: &Path) -> InstallSettings {
     let asked = Asked { is_auto: true, on_node: None };
     let given = Given { root: Some(root.to_owned()), conf: asked.clone(), bin: asked };
     InstallSettings { given, ..memory::settings(0, 0) }
 }
 
-/// The settings of an agent whose directories are given by their paths on the node.
+/// Returns the settings of an agent whose directories are given by their paths on the node.
 fn given(root: &Path, conf: &str, bin: &str) -> InstallSettings {
     let asked = |path: &str| Asked { is_auto: false, on_node: Some(path.into()) };
     let given = Given { root: Some(root.to_owned()), conf: asked(conf), bin: asked(bin) };
@@ -77,7 +77,7 @@ fn what_the_runtime_searches_and_uses_is_known() {
     let changed = located.compare().obstacle.unwrap();
     assert!(changed.ends_by_restart() && changed.to_string().contains("start /c ("), "{changed}");
     assert!(changed.to_string().ends_with("the new ones"), "{changed}");
-    // A runtime that uses the first file beside it.
+    // A second runtime, which uses the first file.
     write(root.path(), CRIO, &(crio("/c") + "cni_default_network = 'pods'\n"));
     write(root.path(), CONTAINERD, &containerd("/c", "'/a'"));
     Located::at_start(&mut settings);

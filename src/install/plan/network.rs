@@ -60,7 +60,7 @@ pub struct PodNetwork {
 /// Selects the network as an installation does.
 ///
 /// # Errors
-/// The obstacle to an installation.
+/// Fails with the obstacle that an installation would have.
 pub fn pod_network(settings: &InstallSettings, snapshot: &Snapshot) -> Result<PodNetwork, Obstacle> {
     let files = snapshot.networks.as_ref().map_err(Clone::clone)?;
     let names_the_plugin = files.iter().any(names_the_plugin);
@@ -82,7 +82,7 @@ pub fn pod_network(settings: &InstallSettings, snapshot: &Snapshot) -> Result<Po
 /// The file that has the entry after a plan.
 struct Target<'a> {
     name: String,
-    /// The file of another name from which it was converted, with the content that a removal puts back.
+    /// The file of another name from which it was converted, with the content that a removal restores.
     converted: Option<(&'a NetworkFile, Original)>,
     /// The name of the pod network that Multus has copied into the file.
     copied: Option<String>,
@@ -91,8 +91,8 @@ struct Target<'a> {
 impl<'a> Node<'a> {
     /// Adds the entry to the primary file's network; returns the resulting file.
     ///
-    /// A list behind an obstacle gets its entry, too: CRI-O may use the list, and no runtime uses it without the entry once the
-    /// obstacle is removed. A single plugin that the runtime may not use is not converted.
+    /// A list that an obstacle hides from runtimes gets its entry, too: CRI-O may use the list, and no runtime may use it without
+    /// the entry once the obstacle is removed. A single plugin that the runtime may not use is not converted.
     fn chain_in_place(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<Target<'a>, Obstacle> {
         let Primary { file, network, hidden_by, warnings, .. } = primary;
         plan.warnings.extend(warnings.iter().cloned());
@@ -122,8 +122,8 @@ impl<'a> Node<'a> {
 
     /// Adds the step after which `target` is the list of a file's network, with the entry.
     ///
-    /// The plugin is taken out of Multus' copies of networks: Multus would run it a second time, and with the settings of the time
-    /// of the copy.
+    /// The plugin is removed from Multus' copies of networks: Multus would run it a second time, with the settings at the time of
+    /// the copy.
     fn write_chain(
         &self,
         plan: &mut Plan,
@@ -134,7 +134,7 @@ impl<'a> Node<'a> {
         let entry = self.settings.entry.chained();
         let (text, reason) = match network {
             Network::List(list) => {
-                // A list in a `.conf`, which the operator has named, is loaded by no runtime before it has another name.
+                // The operator may name a list in a `.conf`, which no runtime loads until it is renamed.
                 let renamed = (file.name != target).then_some(Reason::Converted);
                 let delegated = delegates_name_plugin(&file.content).then_some(Reason::EntryDiffers);
                 let Some(reason) = entry_deviation(list, &entry).or(delegated).or(renamed) else { return Ok(()) };
@@ -159,7 +159,8 @@ impl<'a> Node<'a> {
         Err(Obstacle::Unusable { path: self.path(name), reason })
     }
 
-    /// The obstacle that a copy of a network without the plugin is, if Multus runs the copy instead of the file `target`.
+    /// Returns the obstacle that Multus runs a copy of the network, without the plugin or with other settings, instead of the file
+    /// `target`.
     fn outdated_copy(&self, file: &NetworkFile, network: &Network<'_>, target: &str) -> Option<Obstacle> {
         let first = self.first(None).ok()?.file;
         if first.name == target || first.name == file.name {
@@ -176,7 +177,7 @@ impl<'a> Node<'a> {
             .then(|| Obstacle::Copied { copy: self.path(&first.name), network: self.path(target) })
     }
 
-    /// The warning that Multus' daemon reads another network than the one in `target`, which the operator has named.
+    /// Returns the warning that Multus' daemon reads a network other than the one in `target`, which the operator has named.
     fn other_network(&self, target: &str) -> Option<String> {
         let first = self.first(None).ok()?;
         let read = self.read_by_shim(&first).filter(|read| read != target)?;
@@ -202,8 +203,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Removes a file that has been converted to a list: the runtime would load that file first. If the plan's `record` stores the
-    /// original, the step fails without it.
+    /// Removes a file that has been converted to a list: the runtime would load that file first. If `record` writes the original,
+    /// the step fails unless the record was written.
     fn remove_converted(&self, plan: &mut Plan, target: &Target<'_>, record: Option<&Step>) {
         let Some((file, _)) = &target.converted else { return };
         let replaced_by = record.and_then(|step| match &step.operation {
@@ -216,7 +217,7 @@ impl<'a> Node<'a> {
 
     /// Adds the entry to a copy of the primary file's network.
     ///
-    /// The copy of a network that the runtime may not use would become the node's network, because it sorts first.
+    /// Fails if the runtime may not use the network: its copy would become the node's network, because it sorts first.
     fn chain_copy(&self, plan: &mut Plan, primary: &Primary<'a>, owned: &str) -> Result<Target<'a>, Obstacle> {
         if let Some((first, others)) = primary.hidden_by.split_first() {
             plan.obstacles.extend(others.iter().cloned());
@@ -251,9 +252,9 @@ impl<'a> Node<'a> {
         Ok(Target { name: owned.to_owned(), converted: None, copied: None })
     }
 
-    /// Returns the existing file of this name. It is an error if the file is neither recorded nor names the plugin: the
-    /// file then belongs to another program, and an installation would overwrite it, and a later removal would delete
-    /// it. A list that differs from `text` in the entry only is left of a removal, after which Multus read it.
+    /// Returns the existing file of this name. It is an error if the file is neither recorded nor names the plugin: the file then
+    /// belongs to another program, and an installation would overwrite it, and a later removal would delete it. A list that differs
+    /// from `text` only in the entry was left by a removal, because Multus reads it.
     fn find_own(&self, name: &str, text: &[u8]) -> Result<Option<&'a NetworkFile>, Obstacle> {
         let is_ours = |existing: &NetworkFile| {
             self.is_own(existing) || list_with_entry(existing).is_some() || is_without_entry(existing, text)
@@ -276,12 +277,12 @@ impl<'a> Node<'a> {
         Ok(Target { name: file.to_owned(), converted: None, copied: None })
     }
 
-    /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for
-    /// a pod. The original of a list that was converted comes back. These steps follow the edit of `target`, so that the chain that
-    /// the runtime uses always has the entry.
+    /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for a
+    /// pod. The original of a converted list is restored. These steps follow the edit of `target`, so that the chain that the
+    /// runtime uses always has the entry.
     ///
-    /// A list that Multus has copied into `target` has the entry, too, so that the next copy never lacks it. A file that Multus reads by
-    /// its path keeps its name.
+    /// A list that Multus has copied into `target` gets the entry, too, so that the next copy never lacks it. A file that Multus
+    /// reads by its path keeps its name.
     fn remove_former(&self, plan: &mut Plan, target: &str, copied: Option<&str>) {
         for file in self.files.iter().filter(|file| file.name != target) {
             // The file from which `target` was converted is removed by `remove_converted`, now or in a later plan.
@@ -304,7 +305,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The step that updates the record to the existing and the planned files, if it differs.
+    /// Returns the step that updates the record to the existing and the planned files, if it differs.
     fn record(&self, target: &Target<'_>) -> Option<Step> {
         let recorded = self.snapshot.record.clone().unwrap_or_default();
         let mut record = recorded.clone();
@@ -347,7 +348,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The difference between a list's entries of the plugin and `entry`.
+/// Returns how a list's entries of the plugin differ from `entry`; `None` if they do not.
 fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
     let mut entries = list.entries();
     match (entries.next(), entries.next()) {
@@ -357,12 +358,12 @@ fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
     }
 }
 
-/// The name of the pod network that Multus has copied into a file.
+/// Returns the name of the pod network that Multus has copied into a file.
 fn copied_network(file: &NetworkFile) -> Option<String> {
     delegated_network(&file.content).map(|delegate| delegate.name)
 }
 
-/// The list of a file that Multus has copied.
+/// Returns the list in a file if Multus has copied the list.
 fn copied_list<'f>(file: &'f NetworkFile, copied: Option<&str>) -> Option<List<'f>> {
     match Network::of_file(&file.name, &file.content) {
         Ok(Network::List(list)) if copied == Some(list.name()) => Some(list),
@@ -370,16 +371,16 @@ fn copied_list<'f>(file: &'f NetworkFile, copied: Option<&str>) -> Option<List<'
     }
 }
 
-/// Whether a runtime that searches only the directory of `plugins` may run this network: the directory holds all other plugins
-/// of it. The network need not name this plugin: its owner may have rewritten it, and the next agent adds the entry again. A
-/// file that is not a network, such as an unreadable, empty or incomplete one, may become any network.
+/// Whether a runtime that searches only the directory of `plugins` may run this network: the directory holds all of its other
+/// plugins. The network need not name this plugin: its owner may have rewritten it, and the next agent adds the entry again. A file
+/// that is not a network, such as an unreadable, empty or incomplete one, may become any network.
 pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bool {
     Network::of_file(&file.name, &file.content)
         .map_or(true, |network| network.other_plugins().iter().all(|kind| plugins.contains(*kind)))
 }
 
-/// The name of the network whose chain names the plugin; `None` without such a chain, and with chains of several networks. A
-/// network and the list into which Multus has copied it are one.
+/// Returns the name of the network whose chain names the plugin; `None` if no chain does, or chains of several networks do. A
+/// network and Multus' copy of it are one network.
 pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
     let chains: Vec<_> = files.iter().filter_map(|file| Some((file, list_with_entry(file)?))).collect();
     let is_copied = |name: &str, by: &NetworkFile| {

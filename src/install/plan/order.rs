@@ -1,4 +1,4 @@
-//! Finds the network that a runtime would load, in the order of the files, and what may keep a runtime from another one. Pure.
+//! Finds the network that a runtime would load, by the order of the files, and what may keep a runtime from using a network. Pure.
 
 use libcni::conflist::{Invalid, Network, is_read};
 
@@ -8,16 +8,16 @@ use crate::install::snapshot::NetworkFile;
 
 /// The files of a directory in their order.
 struct Scanned<'a> {
-    /// The files before the first network, with the reasons for which no runtime loads them.
+    /// The files before the first network, and why no runtime loads them.
     refused: Vec<(&'a NetworkFile, Refusal)>,
-    /// The first network. If it has a refusal, the runtime will use it once its writer has finished, or it has all of its plugins in
-    /// files of their own, so no later file is selected.
+    /// The first network. A refusal means that the file is still being written, or that all of its plugins are drop-in plugins; the
+    /// runtime uses that file, or will, so that no later file is selected.
     first: Option<(&'a NetworkFile, Result<Network<'a>, Refusal>)>,
 }
 
 impl<'a> Node<'a> {
-    /// The first file that a runtime would load. containerd loads no network at all if `libcni` refuses an earlier file, whereas
-    /// CRI-O takes the next one. The agent does not know the runtime, so each earlier file is an obstacle.
+    /// Returns the first file that a runtime would load. containerd loads no network at all if `libcni` refuses an earlier file,
+    /// whereas CRI-O takes the next one. The agent does not know the runtime, so each earlier file is an obstacle.
     pub(super) fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let Scanned { refused, first } = self.scan(except);
         match first {
@@ -35,7 +35,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The obstacle that the node has no network.
+    /// Returns the obstacle that the node has no network.
     fn none(&self, refused: Vec<(&NetworkFile, Refusal)>) -> Obstacle {
         let dir = self.settings.net_dir.clone();
         let ignored = refused.into_iter().map(|(file, refusal)| (file.name.clone(), refusal.reason())).collect();
@@ -69,8 +69,8 @@ impl<'a> Node<'a> {
         Scanned { refused, first: None }
     }
 
-    /// Adds what keeps runtimes from a file that the operator has named: files before it that `libcni` refuses, and another network,
-    /// unless that is Multus', which may run the named one.
+    /// Adds what may keep runtimes from using the file that the operator has named: earlier files that `libcni` refuses, and an
+    /// earlier network, unless it is Multus', which may run the named one.
     pub(super) fn behind_earlier(&self, primary: Primary<'a>) -> Primary<'a> {
         let Scanned { refused, first } = self.scan(None);
         let name = &primary.file.name;
@@ -94,7 +94,7 @@ impl<'a> Node<'a> {
         Primary { hidden_by, warnings, ..primary }
     }
 
-    /// The obstacle that a refused file is to the networks behind it.
+    /// Returns the obstacle that a refused file is for the networks after it.
     pub(super) fn hiding(&self, file: &NetworkFile, refusal: Refusal) -> Obstacle {
         match refusal {
             Refusal::Invalid(reason) => Obstacle::Refused { path: self.path(&file.name), reason: reason.to_string() },

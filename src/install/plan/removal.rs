@@ -1,4 +1,4 @@
-//! Plans a removal: the entry, the kubeconfig and the programs, or the plugin as a stub. Pure.
+//! Plans the removal of the entry, the kubeconfig and the programs; the plugin may have to stay as a stub. Pure.
 
 use super::unjudged::unjudged;
 use super::{Plan, Reason, network, remove, restore};
@@ -11,8 +11,8 @@ use crate::install::settings::InstallSettings;
 use crate::install::snapshot::{BinaryState, Snapshot};
 
 /// Plans a removal from the directories of `scope`: the chain entry first, so that no chain names a missing plugin, the binary
-/// last. `cached`: the reason for which the runtime may still execute the plugin at the end of pods. It then stays as a stub, as beside a
-/// file that may name it and cannot be edited.
+/// last. `cached`: why the runtime may still execute the plugin when pods end. The plugin then stays as a stub, as it does if a
+/// file that may name it cannot be edited.
 pub fn removal(settings: &InstallSettings, snapshot: &Snapshot, scope: Scope, cached: Option<&str>) -> Plan {
     let mut plan = Plan { warnings: snapshot.warnings(), ..Plan::default() };
     match &snapshot.networks {
@@ -84,7 +84,7 @@ fn plan_binary_removal(
     for name in names.into_iter().filter(|name| !stays || *name != contract::PLUGIN_NAME) {
         plan.step(Reason::Removal, remove(settings.bin_dir.join(name)));
     }
-    // The marker goes after the binary, which would act as the plugin without it.
+    // The marker is removed after the binary, which would act as the plugin without the marker.
     if !stays && snapshot.has_stub() {
         plan.step(Reason::Removal, remove(settings.bin_dir.join(contract::REMOVED_MARKER)));
     }
@@ -119,7 +119,7 @@ fn plan_stub(plan: &mut Plan, settings: &InstallSettings, snapshot: &Snapshot, c
     is_needed
 }
 
-/// Returns the reason for which the plugin in `bin_dir` stays as it is beside an agent that uses another directory of `scope`.
+/// Returns why the plugin in `bin_dir` must stay when the agent's successor uses other directories of `scope`.
 fn reason_to_keep_binaries(settings: &InstallSettings, snapshot: &Snapshot, scope: Scope) -> Option<String> {
     match scope {
         Scope::ALL => None,
@@ -128,7 +128,7 @@ fn reason_to_keep_binaries(settings: &InstallSettings, snapshot: &Snapshot, scop
     }
 }
 
-/// Returns the reason for which a runtime may run the plugin from `bin_dir`; `None` if no network file allows that.
+/// Returns why a runtime may run the plugin from `bin_dir`; `None` if no network file allows that.
 fn possible_chain(settings: &InstallSettings, snapshot: &Snapshot) -> Option<String> {
     let files = match &snapshot.networks {
         Ok(files) => files,
@@ -139,7 +139,7 @@ fn possible_chain(settings: &InstallSettings, snapshot: &Snapshot) -> Option<Str
     Some(format!("{} may be a chain whose other plugins are all in {dir}", network.display()))
 }
 
-/// Returns a text that names the chain of another agent with the same plugin directory, if one is recorded.
+/// Returns a phrase that names the chain of another agent with the same plugin directory, if one is recorded.
 fn other_user_of_binaries(snapshot: &Snapshot) -> Option<String> {
     let others = snapshot.others();
     let other = others.with_bin_of(snapshot.directories.as_ref()?)?;

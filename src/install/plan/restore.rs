@@ -1,5 +1,5 @@
-//! Plans the removal from the configuration directory: entries, files of this program, and originals that are put back. Also puts
-//! an original back when the entry goes to another network. Pure.
+//! Plans the removal from the configuration directory: removes entries and this program's files, and restores originals. Also
+//! restores an original when the entry moves to another network. Pure.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::install::set_aside::SetAside;
 use crate::install::settings::{InstallSettings, Mode};
 use crate::install::snapshot::{NetworkFile, Snapshot};
 
-/// Adds the steps after which no configuration names the plugin, for all modes of installation, and none of this program is left.
+/// Adds the steps after which no configuration names the plugin, and no file of this program is left, whatever the installation's mode.
 pub(super) fn restore(plan: &mut Plan, settings: &InstallSettings, files: &[NetworkFile], snapshot: &Snapshot) {
     let directory = Directory { settings, files, snapshot };
     let held = directory.held();
@@ -25,7 +25,7 @@ pub(super) fn restore(plan: &mut Plan, settings: &InstallSettings, files: &[Netw
         let replacement = directory.replacement_of(held).filter(|_| !directory.keep(plan, held));
         match replacement {
             Some(replacement) => {
-                // Multus' newer version is a copy of a network with the plugin.
+                // A newer version from Multus is a copy of a network with the plugin.
                 let replacement = replacement.map_content(bare);
                 directory.replace(plan, Reason::Removal, held.name, &held.file, replacement);
             }
@@ -38,8 +38,7 @@ pub(super) fn restore(plan: &mut Plan, settings: &InstallSettings, files: &[Netw
     }
 }
 
-/// Adds the steps after which the original is in the place of a list that was converted from it and does not get the entry. Returns
-/// whether there are any.
+/// Adds the steps that replace a converted list, which does not get the entry, with its original. Returns whether there are any.
 pub(super) fn put_back(plan: &mut Plan, settings: &InstallSettings, snapshot: &Snapshot, file: &NetworkFile) -> bool {
     let files = snapshot.networks.as_deref().unwrap_or_default();
     let directory = Directory { settings, files, snapshot };
@@ -49,7 +48,8 @@ pub(super) fn put_back(plan: &mut Plan, settings: &InstallSettings, snapshot: &S
     true
 }
 
-/// The operation that takes the plugin out of a file of another program, and out of Multus' delegates in it, if it names the plugin.
+/// Returns the operation that removes the plugin from another program's file, also from Multus' delegates in it, if the file names
+/// the plugin.
 fn without_plugin(path: &Path, file: &NetworkFile) -> Option<Operation> {
     let content = match list_with_entry(file) {
         Some(list) => list.without_entry().map(bare),
@@ -68,7 +68,7 @@ struct Directory<'a> {
 /// A file that may hold the plugin's entry.
 struct Held<'a> {
     name: &'a str,
-    /// The file under the name under which runtimes read it.
+    /// The file, with the name under which runtimes read it.
     file: NetworkFile,
 }
 
@@ -89,14 +89,14 @@ impl Replacement<'_> {
 }
 
 impl Held<'_> {
-    /// What another program has added to the name.
+    /// Returns what another program has appended to the name.
     fn suffix(&self) -> &str {
         self.name.strip_prefix(self.file.name.as_str()).unwrap_or_default()
     }
 }
 
 impl<'a> Directory<'a> {
-    /// The files that may hold the entry: configurations, and those that another program has renamed.
+    /// Returns the files that may hold the entry: configurations, and those that another program has renamed.
     fn held(&self) -> Vec<Held<'a>> {
         let files = self.files.iter().map(|file| Held { name: &file.name, file: file.clone() });
         let is_named = |aside: &&SetAside| self.files.iter().any(|file| file.name == aside.name);
@@ -114,7 +114,7 @@ impl<'a> Directory<'a> {
         files.chain(renamed).collect()
     }
 
-    /// Whether a list would be removed, but stays under its name, because another configuration has its path. Says so.
+    /// Whether a list that would be removed stays under its name, because another configuration has its path. Adds a warning in that case.
     fn keep(&self, plan: &mut Plan, held: &Held<'_>) -> bool {
         let Some(by) = naming(self.settings, self.files, held.name) else { return false };
         // A copy of Multus' own file that Multus reads would call itself.
@@ -129,13 +129,13 @@ impl<'a> Directory<'a> {
         is_list
     }
 
-    /// Adds the step that takes the plugin out of a file, if it names the plugin.
+    /// Adds the step that removes the plugin from a file, if the file names the plugin.
     fn take_out(&self, plan: &mut Plan, held: &Held<'_>) {
         let removed = without_plugin(&self.settings.net_dir.join(held.name), &held.file);
         removed.into_iter().for_each(|operation| plan.step(Reason::Removal, operation));
     }
 
-    /// Whether this program created the whole file. Another program's file of that name, which it has set aside, is not.
+    /// Whether this program created the whole file. A file that another program has renamed must also name the plugin.
     fn is_own(&self, held: &Held<'_>) -> bool {
         let Held { file, .. } = held;
         let named = matches!(&self.settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name);
@@ -143,8 +143,8 @@ impl<'a> Directory<'a> {
         is_own && (held.suffix().is_empty() || names_the_plugin(file))
     }
 
-    /// The file that takes the place of a list that was converted. A list that another program has changed since the conversion
-    /// stays, unless the owner of the converted file has written that file again.
+    /// Returns the file that takes the place of a list that was converted. A list that another program has changed since the
+    /// conversion stays, unless the owner of the converted file has written that file again.
     fn replacement_of(&self, held: &Held<'_>) -> Option<Replacement<'a>> {
         let originals = self.snapshot.record.iter().flat_map(|record| &record.originals);
         let mut of_list = originals.filter(|(name, _)| conflist_name(name) == held.file.name);
@@ -177,8 +177,8 @@ impl<'a> Directory<'a> {
         list.without_entry().is_some_and(is)
     }
 
-    /// Puts an original back, unless its owner has written the file again, and removes the list. The runtime always finds one of
-    /// both.
+    /// Restores an original, unless its owner has written the file again, and removes the list. The runtime finds at least one of
+    /// the two at any time.
     fn replace(&self, plan: &mut Plan, reason: Reason, name: &str, list: &NetworkFile, replacement: Replacement<'_>) {
         let Replacement { original, by, exists } = replacement;
         if !exists {
@@ -190,7 +190,7 @@ impl<'a> Directory<'a> {
         plan.step(reason, Operation::Remove { path, expected, replaced_by: Some(by) });
     }
 
-    /// The content of a file of this name, if it exists.
+    /// Returns the content of a file of this name, if it exists.
     fn content(&self, name: &str) -> Option<&'a [u8]> {
         let file = self.files.iter().find(|file| file.name == name).map(|file| file.content.as_slice());
         let mut set_aside = self.snapshot.set_aside.iter().filter(|aside| aside.unread.is_none());

@@ -27,17 +27,17 @@ pub(super) struct Primary<'a> {
     pub(super) network: Network<'a>,
     /// Whether the operator has named the file.
     pub(super) named: bool,
-    /// What may keep a runtime from using it, such as files that sort before it.
+    /// What may keep a runtime from using the file, such as files that sort before it.
     pub(super) hidden_by: Vec<Obstacle>,
     /// Problems that do not prevent readiness.
     pub(super) warnings: Vec<String>,
 }
 
-/// The reason for which a file is not known to be a network of the node.
+/// Why a file is not known to be a network of the node.
 pub(super) enum Refusal {
     /// `libcni` refuses the file.
     Invalid(Invalid),
-    /// This process cannot read the file, or one with further plugins.
+    /// This process cannot read the file, or the file of a drop-in plugin.
     Unread(Unread),
 }
 
@@ -69,7 +69,7 @@ impl<'a> Node<'a> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// The first other file by which Multus reads the file `name`.
+    /// Returns the first other file that makes Multus read the file `name` by its path.
     pub(super) fn naming(&self, name: &str) -> Option<&'a NetworkFile> {
         naming(self.settings, self.files, name)
     }
@@ -89,13 +89,13 @@ impl<'a> Node<'a> {
         self.supported(primary)
     }
 
-    /// The list that Multus' daemon reads at each ADD, if `first` is the daemon's own file, which cannot hold a chain. A list under
-    /// another name would stay on the node when the daemon removes its file at its end, and no pod would start. So it is where a former
-    /// version of this program has made such a list. A network that is no list, or is elsewhere, cannot get the entry; nor does Multus
-    /// find the plugin if it searches another directory.
+    /// Returns the list that Multus' daemon reads at each ADD, if `first` is the daemon's own file, which cannot hold a chain: a
+    /// list that replaced it would stay on the node when the daemon removes its file on exit, and no pod would start. `first` may
+    /// also be such a list from a former version of this program. Returns `first` if the daemon's network cannot get the entry,
+    /// because it is not a list or is in another directory, or if Multus searches plugins in another directory.
     fn behind_shim(&self, first: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
         let Some(name) = self.read_by_shim(&first) else { return Ok(first) };
-        // The owner's newer file gives the list its content.
+        // If its owner has written the converted file again, that file has the newer content.
         let former =
             self.originals().filter(|former| conflist_name(former) == name).find_map(|former| self.find(former));
         match former.or_else(|| self.find(&name)) {
@@ -104,7 +104,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The name of the list of this directory that Multus' daemon reads, if `first` is the daemon's file or was made of it.
+    /// Returns the name of the list in this directory that Multus' daemon reads, if `first` is the daemon's file or was converted from it.
     pub(super) fn read_by_shim(&self, first: &Primary<'_>) -> Option<String> {
         let is_converted = || self.originals().any(|former| conflist_name(former) == first.file.name);
         let shim = Shim::of(&first.file.content)?;
@@ -113,12 +113,12 @@ impl<'a> Node<'a> {
         (is_of_daemon && self.settings.is_bin_dir(&shim.bin_dir)).then(|| name.to_owned())
     }
 
-    /// The names of the files that were converted to lists.
+    /// Returns the names of the files that were converted to lists.
     fn originals(&self) -> impl Iterator<Item = &'a str> {
         self.snapshot.record.iter().flat_map(|record| record.originals.keys()).map(String::as_str)
     }
 
-    /// Returns a selected file, whose version the plugin must support.
+    /// Returns a selected file; fails unless the plugin supports the network's version.
     fn supported(&self, primary: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
         let version = primary.network.version();
         if !version.is_empty() && Version::find(version).is_none() {
@@ -127,9 +127,9 @@ impl<'a> Node<'a> {
         self.searched(primary)
     }
 
-    /// Returns a selected file. At least one of its other plugins must be in a directory that the runtime searches, as evidence that it
-    /// searches the plugin directory, too. If others are missing, the runtime cannot use the network, unless it searches directories
-    /// that are not known.
+    /// Returns a selected file; fails unless at least one of its other plugins is in a directory that the runtime searches, as
+    /// evidence that the runtime searches the plugin directory, too. If others are missing, the runtime cannot use the network,
+    /// unless it searches directories that are not known.
     fn searched(&self, mut primary: Primary<'a>) -> Result<Primary<'a>, Obstacle> {
         let Snapshot { plugins, searched, .. } = self.snapshot;
         let others = primary.network.other_plugins();
@@ -153,7 +153,7 @@ impl<'a> Node<'a> {
         Ok(primary)
     }
 
-    /// The file that the operator has named. As in Istio, a list in a `.conf` is accepted here.
+    /// Returns the file that the operator has named. As in Istio, a list in a `.conf` is accepted here.
     fn named(&self, name: &str) -> Result<Primary<'a>, Obstacle> {
         let other = match name.rsplit_once('.') {
             Some((stem, "conf")) => format!("{stem}.conflist"),
@@ -175,7 +175,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The network of a file that no other file can replace.
+    /// Returns the network of a file that no other file can replace.
     fn usable(&self, file: &NetworkFile, judged: Result<Network<'a>, Refusal>) -> Result<Network<'a>, Obstacle> {
         match judged {
             Ok(network) if has_only_our_plugin(&network) => {
@@ -190,12 +190,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The names of the files that runtimes read.
+    /// Returns the names of the files that runtimes read.
     fn present(&self) -> Vec<String> {
         self.files.iter().filter(|file| is_read(&file.name)).map(|file| file.name.clone()).collect()
     }
 
-    /// Decodes a file as the runtime does, with the further plugins of its list.
+    /// Decodes a file as the runtime does, with its drop-in plugins.
     pub(super) fn judge(&self, file: &'a NetworkFile) -> Result<Network<'a>, Refusal> {
         self.judge_as(file, |content| Network::of_file(&file.name, content))
     }
@@ -219,7 +219,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether the runtime loads further plugins of a list from files.
+    /// Whether the runtime loads drop-in plugins of a list.
     fn has_drop_ins(&self, file: &NetworkFile) -> Result<bool, Refusal> {
         let directory = drop_in_directory(&file.content);
         let Some(read) = directory.and_then(|name| self.snapshot.drop_ins.get(&name)) else { return Ok(false) };
@@ -237,7 +237,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The list of a file whose chain names the plugin.
+/// Returns the list of a file whose chain names the plugin.
 pub(super) fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
     match Network::of_file(&file.name, &file.content) {
         Ok(Network::List(list)) if list.entries().next().is_some() => Some(list),
@@ -253,18 +253,18 @@ pub(super) fn has_only_our_plugin(network: &Network<'_>) -> bool {
     }
 }
 
-/// The first other file by which Multus reads the file `name`.
+/// Returns the first other file that makes Multus read the file `name` by its path.
 pub(super) fn naming<'f>(settings: &InstallSettings, files: &'f [NetworkFile], name: &str) -> Option<&'f NetworkFile> {
     files.iter().find(|file| file.name != name && reads(settings, &file.content, name))
 }
 
-/// Whether Multus reads the file `name` of the configuration directory by a configuration with this content.
+/// Whether a configuration with this content makes Multus read the file `name` of the configuration directory by its path.
 pub(super) fn reads(settings: &InstallSettings, content: &[u8], name: &str) -> bool {
     paths(content).iter().any(|path| settings.named_by(path) == Some(name))
 }
 
-/// Whether this program created the whole file. A copy of the default name counts even if no record names it, because
-/// some versions of this program write copies without a record.
+/// Whether this program created the whole file. A copy of the default name is included even if no record names it, because some
+/// versions of this program write copies without a record.
 pub(super) fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
     let has_default_name = || file.name == OWNED && list_with_entry(file).is_some();
     record.is_some_and(|record| record.files.contains(&file.name)) || is_own_single(file) || has_default_name()
@@ -275,7 +275,7 @@ pub(super) fn is_own_single(file: &NetworkFile) -> bool {
         .is_ok_and(|network| matches!(network, Network::Single(_)) && has_only_our_plugin(&network))
 }
 
-/// The file's name with the extension `.conflist`, under which runtimes expect a list.
+/// Returns the file's name with the extension `.conflist`, under which runtimes expect a list.
 pub(super) fn conflist_name(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((stem, "conf" | "json")) => format!("{stem}.conflist"),
@@ -293,12 +293,12 @@ pub(super) fn delegates_name_plugin(content: &[u8]) -> bool {
     without_delegated(content).is_some()
 }
 
-/// A configuration without the plugin in Multus' delegates.
+/// Returns a configuration without the plugin in Multus' delegates.
 pub(super) fn bare(content: Vec<u8>) -> Vec<u8> {
     without_delegated(&content).unwrap_or(content)
 }
 
-/// The operation that gives a file this content, or removes it.
+/// Returns the operation that gives a file this content, or removes it.
 pub(super) fn replaced(path: &Path, file: &NetworkFile, content: Option<Vec<u8>>) -> Operation {
     let (path, expected) = (path.to_owned(), Some(file.content.clone()));
     match content {

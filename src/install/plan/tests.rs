@@ -1,4 +1,4 @@
-//! Plans for states of a node: the steps, their order, and the obstacles.
+//! Tests of the plans for states of a node: the steps, their order, and the obstacles.
 
 mod conversion;
 mod modes;
@@ -150,7 +150,7 @@ fn the_selected_file_is_the_one_that_the_runtime_loads() {
         (Some("a.conf"), vec![file("0.conflist", LIST), file("a.conflist", LIST)], "/net/a.conflist"),
         (Some("a.conflist"), vec![file("0.conflist", LIST), file("a.conf", CONF)], "/net/a.conflist"),
         (Some("undetectable.file"), vec![file("undetectable.file", LIST)], "/net/undetectable.file"),
-        // The runtime does not accept a list in a `.conf`.
+        // No runtime accepts a list in a `.conf`, so it becomes a `.conflist`.
         (Some("a.conf"), vec![file("a.conf", LIST)], "/net/a.conflist"),
     ] {
         let settings = settings(Mode::Chained { primary: primary.map(str::to_owned) });
@@ -222,7 +222,7 @@ fn a_chain_whose_other_plugins_are_all_in_another_directory_is_not_edited() {
             assert!(plan.steps.iter().all(|step| step.reason == Reason::KubeconfigMissing), "{plan:?}");
         }
     }
-    // A runtime may search several directories.
+    // One of the plugins suffices, because a runtime may search several directories.
     for one in ["ptp", "bridge"] {
         chained_node.plugins = [one.to_owned()].into();
         assert!(install(&chained(), &chained_node).is_empty());
@@ -262,7 +262,7 @@ fn an_entry_is_restored_without_a_kubeconfig_if_the_plugin_was_installed_before(
         let plan = install(&settings, &node);
         assert_eq!(steps(&plan), [step(Reason::EntryMissing, "write /net/10-a.conflist")]);
         assert_eq!(plan.obstacles.len(), 1, "{plan:?}");
-        // A chain that names a missing plugin starts no pods.
+        // A missing binary is restored, because no pod starts while a chain names it.
         let mut node = after(&settings, node);
         node.binaries.as_mut().unwrap()[0].state = BinaryState::Missing;
         assert_eq!(steps(&install(&settings, &node)), [step(Reason::BinaryMissing, "copy /bin/istio-cni")]);
@@ -310,7 +310,7 @@ fn a_removal_starts_with_the_entry_and_ends_with_the_binary() {
     assert_eq!(content, LIST.as_bytes());
 }
 
-/// A valid or invalid network configuration.
+/// Generates a valid or invalid network configuration.
 fn any_network() -> impl Strategy<Value = NetworkFile> {
     let content = prop::sample::select(vec![
         LIST,

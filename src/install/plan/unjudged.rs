@@ -1,4 +1,4 @@
-//! Finds the files that may name the plugin and cannot be edited, at a removal. Pure.
+//! Finds the files that may name the plugin and that a removal cannot edit. Pure.
 
 use libcni::conflist::{Invalid, Network};
 use libcni::mentions_plugin;
@@ -7,7 +7,7 @@ use super::select::{bare, is_own};
 use crate::install::settings::InstallSettings;
 use crate::install::snapshot::{NetworkFile, Snapshot};
 
-/// Lists the files, each with the reason; `None` without such a file.
+/// Lists the files, each with the reason; `None` if there are none.
 ///
 /// A runtime may use the file, now or once its owner has corrected, completed or renamed it.
 pub(super) fn unjudged(settings: &InstallSettings, snapshot: &Snapshot) -> Option<String> {
@@ -33,7 +33,7 @@ fn reason(file: &NetworkFile) -> Option<String> {
     }
 }
 
-/// The reason for which runtimes refuse a file that may name the plugin.
+/// Returns why runtimes refuse a file that may name the plugin; `None` for other files.
 fn refusal(name: &str, content: &[u8], is_recent: bool) -> Option<String> {
     let refused = Network::of_file(name, content).err()?;
     let may_grow = is_recent && matches!(refused, Invalid::Json(_));

@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = &[
     ("multus_is_removed_before_the_plugin", removed_first),
 ];
 
-/// Multus removes its configuration at the end of its DaemonSet, and copies the chain anew whenever that changes.
+/// With this flag, Multus removes its configuration on exit, and copies the chain again whenever the chain changes.
 const CLEANUP: &str = "--cleanup-config-on-exit";
 
 fn restarts(node: &Node) -> Result<()> {
@@ -84,7 +84,8 @@ fn contended(node: &Node) -> Result<()> {
     stage.starts_without_the_plugin("web-1")
 }
 
-/// Multus copies a chain that names the plugin, and does not notice that the plugin is removed.
+/// Without [`CLEANUP`], Multus does not notice that the plugin is removed from the chain that it copied. The removal must change the copy,
+/// too.
 fn outlives(node: &Node) -> Result<()> {
     let mut stage = Stage::new(node)?;
     let mut agent = stage.install(&[NAMED])?;

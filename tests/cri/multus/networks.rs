@@ -37,7 +37,7 @@ fn behind_the_copy(node: &Node) -> Result<()> {
     stage.starts_without_the_plugin("web-1")
 }
 
-/// The copy of the chain is older than the installation, so the agent waits for the next one.
+/// The copy of the chain is older than the installation. The agent must report this, and wait for the next copy.
 fn in_the_copy(node: &Node) -> Result<()> {
     let mut stage = Stage::new(node)?;
     stage.copy_chain(&[])?;
@@ -57,7 +57,7 @@ fn in_the_copy(node: &Node) -> Result<()> {
     stage.starts_without_the_plugin("web-1")
 }
 
-/// The network has a name, not a path: Multus 4.2 calls DEL without `ipam.ranges` if `clusterNetwork` is the path of a list.
+/// The network is given by name, not by path: Multus 4.2 calls DEL without `ipam.ranges` if `clusterNetwork` is the path of a list.
 fn cluster_network(node: &Node) -> Result<()> {
     let mut stage = Stage::new(node)?;
     stage.configure_list(json!({ "clusterNetwork": conflist::NAME, "confDir": node.networks() }))?;
@@ -114,7 +114,7 @@ fn second_interface(node: &Node) -> Result<()> {
     stage.starts_without_the_plugin("web-2")
 }
 
-/// As on OpenShift: the agent writes to a directory that only Multus reads, and pods name the plugin's network.
+/// As on OpenShift, the agent writes to a directory that only Multus reads. Only pods that name the plugin's network are redirected.
 fn standalone(node: &Node) -> Result<()> {
     let mut stage = Stage::new(node)?;
     let networks = node.new_dir("networks")?;
@@ -141,7 +141,7 @@ fn standalone(node: &Node) -> Result<()> {
     stage.starts_without_the_plugin("web-3")
 }
 
-/// The IPv4 address of an interface in a pod.
+/// Returns the IPv4 address of an interface in a pod.
 fn address_of(sandbox: &Sandbox<'_>, interface: &str) -> Result<std::net::IpAddr> {
     let text = sandbox.netns()?.command("ip", &["-json", "-4", "address", "show", "dev", interface])?;
     let links: Value = serde_json::from_str(&text)?;

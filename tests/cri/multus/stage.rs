@@ -19,7 +19,7 @@ use test_support::runtime::pod::Pod;
 use test_support::runtime::programs::Programs;
 use test_support::runtime::sandbox::Sandbox;
 
-/// The flag of the value `cniConfFileName`, with the file of the pod network.
+/// The flag that the chart's value `cniConfFileName` sets, with the file of the pod network.
 pub(super) const NAMED: &str = "--cni-conf-name=10-pods.conflist";
 /// The annotation of a pod that names its additional networks.
 pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -43,20 +43,21 @@ impl<'n> Stage<'n> {
         Ok(Self { node, multus, chain: fs::read_to_string(node.network())?, plane, plugin })
     }
 
-    /// Lets the DaemonSet of Multus copy the chain, and waits until the runtime has loaded the copy.
+    /// Lets the program in Multus' DaemonSet copy the chain, and waits until the runtime has loaded the copy.
     pub(super) fn copy_chain(&mut self, args: &[&str]) -> Result<()> {
         self.multus.start(self.plane.address(), args)?;
         self.node.loaded_from(&self.multus.list(), "Multus' copy of the chain", is_multus)
     }
 
-    /// Lets the DaemonSet of Multus copy a list with these keys of Multus' networks, and waits until the runtime has loaded it.
+    /// Lets the program in Multus' DaemonSet copy a list whose Multus plugin has these network keys, and waits until the runtime has loaded
+    /// it.
     pub(super) fn configure_list(&mut self, networks: Value) -> Result<()> {
         let multus = self.conf("1.0.0", networks);
         let list = json!({ "cniVersion": "1.0.0", "name": multus["name"], "plugins": [multus] });
         self.configure("00-multus.conflist", &list)
     }
 
-    /// Lets the DaemonSet of Multus copy this configuration, and waits until the runtime has loaded it.
+    /// Lets the program in Multus' DaemonSet copy this configuration, and waits until the runtime has loaded it.
     pub(super) fn configure(&mut self, name: &str, conf: &Value) -> Result<()> {
         let file = self.node.new_dir("multus")?.join(name);
         fs::write(&file, conf.to_string())?;
@@ -64,7 +65,7 @@ impl<'n> Stage<'n> {
         self.node.loaded_from(&self.node.networks().join(name), "Multus' configuration", is_multus)
     }
 
-    /// The configuration of Multus with these keys of its networks.
+    /// Returns the configuration of Multus with these keys for its networks.
     pub(super) fn conf(&self, version: &str, networks: Value) -> Value {
         let mut conf = networks;
         conf["cniVersion"] = json!(version);
@@ -100,7 +101,7 @@ impl<'n> Stage<'n> {
         Ok(())
     }
 
-    /// Answers requests for a NetworkAttachmentDefinition that only names a file of Multus' directory.
+    /// Responds to requests for a NetworkAttachmentDefinition without a configuration, whose name refers to a file in Multus' directory.
     pub(super) fn define(&self, namespace: &str, name: &str) {
         let path = format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}");
         let definition = json!({
@@ -110,7 +111,8 @@ impl<'n> Stage<'n> {
         self.plane.api().respond(&path, 200, definition.to_string());
     }
 
-    /// Creates a pod and its sandbox. The double takes no objects in Protobuf, in which Multus writes the pod's status.
+    /// Creates a pod and its sandbox. Requests for the pod's status get a fixed response, because Multus writes the status in Protobuf,
+    /// which the double cannot decode.
     pub(super) fn run(&self, pod: &Pod) -> Result<Sandbox<'n>> {
         self.plane.schedule(pod);
         let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
@@ -136,7 +138,7 @@ impl<'n> Stage<'n> {
         Ok(())
     }
 
-    /// Checks that a pod starts without rules, and ends.
+    /// Checks that a pod starts without rules, and can be removed.
     pub(super) fn starts_without_the_plugin(&self, name: &str) -> Result<()> {
         let sandbox = self.run(&Pod::injected("shop", name))?;
         assert_eq!(sandbox.netns()?.all_rules()?, "", "rules of {name}");
@@ -153,7 +155,7 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// The number of calls of ADD for a pod, by the plugin's log.
+/// Returns the number of ADD calls for a pod, according to the plugin's log.
 pub(super) fn adds(agent: &Installer<'_>, pod: &Pod) -> Result<usize> {
     let path = agent.run_dir().join(LOG_FILE);
     let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -1,5 +1,5 @@
-//! Derives the redirection of any pod. Checks that an error's text is short. Checks that each line of the rules for
-//! `iptables-restore` begins with one of the words that this project writes, so that a pod's values cannot add lines.
+//! Derives the redirection of any pod. Checks that error messages are short. Checks that each line of the rules for `iptables-restore`
+//! begins with one of the words that this project writes, so that a pod's values cannot add lines.
 //!
 //! The input is the values of `KEYS`, then the proxy's user and group IDs, separated by zero bytes. The value `~` means
 //! that the key is absent.

@@ -1,5 +1,5 @@
-//! Parses any CNI environment and checks the names in the result. The input is the values of the variables in `NAMES`,
-//! separated by zero bytes; variables at the end that have no value get a usual one.
+//! Parses any CNI environment and checks the names in the result. The input is the values of the variables in `NAMES`, separated by zero
+//! bytes. If it has fewer values, the remaining variables have usual ones.
 
 use cni::{Call, Target};
 

@@ -1,6 +1,6 @@
-//! Parses any command line of `istio-iptables`, including the flags of its validation. Checks that an error's text is
-//! short. Checks that each line of the rules begins with one of the words that this project writes, so that arguments
-//! cannot add lines. Checks that environment variables have the same effect as the equivalent flags.
+//! Parses any command line of `istio-iptables`, including the flags of its validation. Checks that an error message is not much longer than
+//! the input. Checks that each line of the rules begins with one of the words that this project writes, so that arguments cannot add lines.
+//! Checks that environment variables have the same effect as the equivalent flags.
 //!
 //! The input is a list of arguments, separated by zero bytes.
 

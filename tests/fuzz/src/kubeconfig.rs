@@ -1,5 +1,5 @@
-//! Parses any kubeconfig. Checks that an error's text is short, that the token is not in the debug output, and that an
-//! accepted kubeconfig has the same values after it is written and parsed again.
+//! Parses any kubeconfig. Checks that error messages are short, that the token is not in the debug output, and that an accepted kubeconfig
+//! has the same values after it is written and parsed again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -44,7 +44,7 @@ pub const TARGETS: [(&str, Check); 16] = [
     ("zds", zds::property),
 ];
 
-/// Returns the longest prefix that is text, as libFuzzer's Rust interface passes it to a target that reads text.
+/// Returns the longest valid UTF-8 prefix, which is also what libFuzzer's Rust interface passes to a target that takes a string.
 fn text(input: &[u8]) -> &str {
     input.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }

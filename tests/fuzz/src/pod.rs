@@ -1,5 +1,5 @@
-//! Reviews any pod by Istio's injection with the built-in configuration. Checks that the pod is refused with an error,
-//! skipped with a reason, or injected with a patch that results in the pod that the injection returns.
+//! Reviews any pod with Istio's injection and the built-in configuration. Checks that the pod is refused with an error, skipped with a
+//! reason, or injected with a patch that results in the pod that the injection returns.
 //!
 //! The input is the pod as JSON. A first byte `n` selects a cluster with native sidecars.
 

@@ -4,10 +4,10 @@ use istio_cni::agent::relay::{records, sample};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// The size limit of a message and of a field's text, in bytes.
+/// The size limit of a message and of a field's value, in bytes.
 const TEXT: usize = 4 << 10;
 
-/// Whether a text has the form of the names that the plugin sends, such as `has_istio_init` and `iptables-nft`.
+/// Whether a string has the form of the names that the plugin sends, such as `has_istio_init` and `iptables-nft`.
 fn is_label(text: &str) -> bool {
     (1..=40).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b))

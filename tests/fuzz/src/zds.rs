@@ -6,7 +6,7 @@ use istio_cni::ambient::zds::message::{REQUEST_SIZE, Request, Response, Uid, Wor
 use istio_cni::ambient::zds::session::{Next, Session};
 use prost::Message as _;
 
-/// The size limit of an error's text, in bytes.
+/// The size limit of an error message, in bytes.
 const ERROR_SIZE: usize = 1024;
 
 /// Splits a packet off the input, whose first byte is the packet's length.

@@ -1,4 +1,4 @@
-//! Texts of network configurations, lists and single plugins, that `libcni` accepts or refuses for one reason each.
+//! Network configurations, lists and single plugins, that `libcni` accepts or refuses for one reason each.
 
 pub(super) const KNOWN: &[&str] = &[
     "",

@@ -92,7 +92,7 @@ fn call(text: &str) -> Option<Call> {
     })
 }
 
-/// The paths of descriptors, which strace writes in angle brackets behind their numbers.
+/// Returns the paths of descriptors, which strace writes in angle brackets after the descriptors' numbers.
 fn descriptors(text: &str) -> Vec<PathBuf> {
     let paths = text.split('<').skip(1).filter_map(|rest| rest.split_once('>'));
     paths.map(|(path, _)| PathBuf::from(std::ffi::OsString::from_vec(unescape(path)))).collect()

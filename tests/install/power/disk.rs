@@ -51,7 +51,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Creates a disk on which programs see `now` and of which `synced` is on the disk. Names that are missing from
+    /// Creates a disk on which programs see `now`, and of which only `synced` survives a power cut for certain. Names that are missing from
     /// `synced`, or have another version there, are pending changes.
     pub(super) fn new(known: &[PathBuf], synced: &Image, now: &Image) -> Self {
         let mut disk = Self { files: Vec::new(), directories: BTreeMap::new(), known: known.iter().cloned().collect() };

@@ -112,7 +112,7 @@ fn environment(injector: &Injector) -> BTreeMap<String, String> {
     variables.iter().map(of).collect()
 }
 
-/// The flag that is equivalent to a variable.
+/// Returns the flag that is equivalent to a variable.
 fn flag(variable: &str) -> Option<String> {
     let command = Program::command();
     let mut arguments = command.get_arguments();

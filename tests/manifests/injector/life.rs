@@ -11,7 +11,7 @@ use super::{Injector, arguments};
 use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::{only, parse, strings};
 
-/// In Istio's namespace the webhook configuration has Istio's name. Installations in different namespaces share no
+/// In Istio's namespace the webhook configuration must have Istio's name. Installations in different namespaces must share no
 /// cluster-scoped object.
 pub(crate) fn installations_share_no_objects() {
     let names = |namespace| -> BTreeSet<String> {
@@ -25,7 +25,7 @@ pub(crate) fn installations_share_no_objects() {
     assert!(istios.is_disjoint(&names("mesh-two")), "{istios:?}");
 }
 
-/// References between objects, and arguments of the program, contain the actual names.
+/// References between objects, and arguments of the program, must contain the actual names.
 pub(crate) fn references_match_names() {
     let objects = parse(&INJECTOR.manifest());
     let injector = Injector::of(&objects);

@@ -184,7 +184,7 @@ fn confined(injector: &Injector, wanted: Wanted) {
     assert_eq!(strings(&injector.container["command"]), ["sidecar-injector"]);
 }
 
-/// Each mount as `KIND NAME -> PATH`; all are read-only.
+/// Returns each mount as `KIND NAME -> PATH`; asserts that all are read-only.
 fn mounts(injector: &Injector) -> BTreeSet<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let volumes = list(&injector.template["spec"]["volumes"]);

@@ -88,8 +88,7 @@ pub(crate) fn of_the_chart() {
     assert_eq!(own(&[]), ["namespace.sidecar-injector.istio.io"]);
 }
 
-/// Dapr's webhook selects pods by an annotation, whatever their labels are. Enabling it does not change Istio's
-/// webhooks.
+/// Dapr's webhook must select pods by an annotation, whatever their labels are. Enabling it must not change Istio's webhooks.
 pub(crate) fn of_dapr() {
     let objects = INJECTOR.render(&DAPR);
     assert_eq!(webhooks(&objects, ISTIO), webhooks(&INJECTOR.render(&[]), ISTIO));
@@ -137,7 +136,7 @@ fn check(objects: &[Value], selection: Selection) {
     assert!(pods > 10, "{pods}");
 }
 
-/// The webhook's own pods match no webhook, whatever the labels of their namespace.
+/// The webhook's own pods must match no webhook, whatever the labels of their namespace.
 fn own_pods_are_excluded(objects: &[Value]) {
     let labels = &Injector::of(objects).template["metadata"]["labels"];
     for of_namespace in [&[][..], &[("istio-injection", "enabled")], &[("istio.io/rev", "default")]] {
@@ -149,7 +148,7 @@ fn given<'a>(labels: &[(&'a str, Option<&'a str>)]) -> Vec<(&'a str, &'a str)> {
     labels.iter().filter_map(|(key, value)| Some((*key, (*value)?))).collect()
 }
 
-/// A namespace's labels, including the name label that the API server sets.
+/// Returns a namespace's labels, including the name label that the API server sets.
 fn namespace(name: &str, labels: &[(&str, &str)]) -> Value {
     let own = ("kubernetes.io/metadata.name", name);
     labels.iter().chain([&own]).map(|(key, value)| ((*key).to_owned(), json!(value))).collect::<Map<_, _>>().into()
@@ -164,7 +163,7 @@ fn sent(objects: &[Value], of_namespace: &Value, of_pod: &Value) -> Vec<String> 
     matching.map(|webhook| webhook["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The webhooks of the configuration of this name.
+/// Returns the webhooks in the webhook configuration with this name.
 fn webhooks(objects: &[Value], name: &str) -> Vec<Value> {
     let all = of_kind(objects, "MutatingWebhookConfiguration");
     let of_name = all.into_iter().find(|configuration| configuration["metadata"]["name"] == name).unwrap();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A permitted difference between the outputs of Istio's chart and of this one.
 pub(super) struct Difference {
-    /// The paths at which the outputs may differ; a `*` matches any text.
+    /// The paths at which the outputs may differ; a `*` matches any string.
     paths: &'static [&'static str],
     /// The values that are permitted there.
     how: How,
@@ -45,7 +45,7 @@ impl Difference {
 
 /// Values that Istio's chart accepts and this one refuses.
 pub(super) struct Refusal {
-    /// A part of this chart's error text.
+    /// A part of this chart's error message.
     pub(super) message: &'static str,
     /// Whether the values, in the format of `--set`, cause the refusal.
     pub(super) when: fn(&str) -> bool,

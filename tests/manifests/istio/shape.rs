@@ -53,12 +53,12 @@ impl Shape {
         Self::of_corpus(&makes)
     }
 
-    /// All paths.
+    /// Returns all paths.
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The value at this path.
+    /// Returns the value at this path.
     pub(super) fn get(&self, path: &str) -> Option<&Value> {
         self.0.get(path)
     }

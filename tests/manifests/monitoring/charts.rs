@@ -31,7 +31,7 @@ pub(super) fn contain_the_files() {
     }
 }
 
-/// Each alert has the URL of its section in docs/alerts.md, below the page that a value names.
+/// Each alert must have the URL of its section in docs/alerts.md, as an anchor on the page that a value names.
 pub(super) fn alerts_lead_to_their_sections() {
     let page = "https://wiki.example.com/mesh/alerts.md?at=main";
     for chart in [AGENT, INJECTOR] {
@@ -49,7 +49,7 @@ pub(super) fn alerts_lead_to_their_sections() {
     }
 }
 
-/// The labels and ports in a PodMonitor or ServiceMonitor match those of the pods and the Service.
+/// The labels and ports in a PodMonitor or ServiceMonitor must match those of the pods and the Service.
 pub(super) fn monitors_select_the_pods() {
     let render = |chart: Chart, value: &str| {
         let objects = chart.render(&[value]);

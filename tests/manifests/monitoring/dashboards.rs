@@ -14,7 +14,7 @@ const SCHEMA: u64 = 38;
 /// The number of columns of Grafana's grid.
 const COLUMNS: u64 = 24;
 
-/// The dashboards with the stems of their file names.
+/// Returns the dashboards with the stems of their file names.
 fn dashboards() -> Vec<(String, Value)> {
     let parse = |(path, text): (std::path::PathBuf, String)| {
         let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -33,7 +33,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The panels of a dashboard, without rows.
+/// Returns the panels of a dashboard, except rows.
 fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     list(&dashboard["panels"]).iter().filter(|panel| panel["type"] != "row")
 }
@@ -109,7 +109,7 @@ pub(super) fn expressions_are_valid() {
     promtool(["check", "rules", "--lint=none", file.path().to_str().unwrap()].into_iter());
 }
 
-/// Every expression of a dashboard, those of its variables included.
+/// Returns every expression in the dashboards, including those of their variables.
 pub(super) fn named() -> Vec<Named> {
     let mut all = Vec::new();
     for (name, dashboard) in dashboards() {

@@ -76,7 +76,7 @@ fn words(tokens: &[Token]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Splits an expression into tokens, without ranges, numbers and durations.
+/// Splits an expression into tokens, except ranges, numbers and durations.
 fn tokens(text: &str) -> Vec<Token> {
     let (mut tokens, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {

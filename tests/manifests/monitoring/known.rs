@@ -22,7 +22,7 @@ const FOREIGN: [(&str, &[&str]); 3] = [
     ("kube_daemonset_status_number_available", &["daemonset"]),
 ];
 
-/// An expression of a dashboard or alert, its location, and the labels in the texts that belong to it.
+/// An expression of a dashboard or alert, its location, and the labels that its legend or annotations name.
 pub(super) struct Named {
     pub(super) place: String,
     pub(super) expression: Expression,
@@ -57,7 +57,7 @@ pub(super) fn metrics_and_labels_exist() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Returns an error text for each metric or label of an expression that does not exist.
+/// Returns an error message for each metric or label of an expression that does not exist.
 fn problems(named: &Named, known: &Metrics, sources: &str) -> Vec<String> {
     let Named { place, expression, texts } = named;
     let (mut labels, mut problems) = (BTreeSet::from(OF_TARGETS.map(str::to_owned)), Vec::new());
@@ -81,7 +81,7 @@ fn problems(named: &Named, known: &Metrics, sources: &str) -> Vec<String> {
     problems
 }
 
-/// Each metric is on a dashboard; for a histogram, one of its series is enough.
+/// Each metric must be on a dashboard; for a histogram, one of its series is enough.
 pub(super) fn each_metric_is_shown() {
     let family = |name: &str| {
         let part = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
@@ -94,7 +94,7 @@ pub(super) fn each_metric_is_shown() {
     assert!(hidden.is_empty(), "on no dashboard: {hidden:?}");
 }
 
-/// The texts of all source files.
+/// Returns the concatenated contents of all source files.
 fn sources(directory: &Path) -> String {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| if path.is_dir() { sources(&path) } else { fs::read_to_string(path).unwrap() }).collect()

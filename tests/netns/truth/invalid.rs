@@ -15,7 +15,7 @@ use super::topology::Topology;
 use test_support::DEADLINE;
 use test_support::netns::families;
 
-/// Packets in state INVALID arrive at the pod, but not if `drop_invalid` is set.
+/// Packets in state INVALID must arrive at the pod, unless `drop_invalid` is set.
 pub(crate) fn are_dropped_when_asked(backend: Backend) {
     for drop_invalid in [false, true] {
         let topology = Topology::new();

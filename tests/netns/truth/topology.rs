@@ -133,7 +133,7 @@ impl Topology {
         start(&self.world, "remote", "1000", &remote)
     }
 
-    /// Connects as a row says and returns the response.
+    /// Connects as a row describes and returns the response.
     pub(crate) fn connect(&self, row: &Row, family: Family) -> String {
         let netns = if row.client.in_pod { &self.pod } else { &self.world };
         Self::connect_as(netns, &row.arguments(family), row.client.uid, row.client.gid)
@@ -148,7 +148,7 @@ impl Topology {
     }
 }
 
-/// Runs lines in `ip -batch`, without those of a family that the kernel lacks.
+/// Runs lines in `ip -batch`, except lines for a family that the kernel lacks.
 pub(crate) fn configure(netns: &TestNetns, lines: &str) {
     // A line with two colons has an IPv6 address: no other word of these lines has a colon.
     let is_possible = |line: &&str| families().contains(&Family::V6) || line.matches(':').count() < 2;

@@ -23,7 +23,7 @@ struct Program {
     in_place: in_place::InPlaceFlags,
 }
 
-/// Settings from a command line, for node n1.
+/// Returns settings from a command line, for node n1.
 pub fn settings(line: &str) -> RepairSettings {
     let line = format!("x --repair-node-name n1 {line}");
     let Program { flags, in_place } = Program::parse_from(line.split_whitespace());
@@ -47,8 +47,8 @@ impl Controller {
         Self::counting(client, settings, Metrics::new)
     }
 
-    /// Starts a controller without a watch of its own. Returns with it the subscriber that feeds it with pods, and the
-    /// sender of the node's readiness.
+    /// Starts a controller without a watch of its own. Also returns the subscriber by which the test feeds the controller with pods, and
+    /// the sender of the node's readiness.
     pub fn fed(api: &Api, line: &str) -> (Self, Subscriber<repair::Pod>, watch::Sender<bool>) {
         let (node_ready, ready) = watch::channel(false);
         let (feed, source) = repair::source(ready, Box::new(|_, _| None));
@@ -95,7 +95,7 @@ impl Controller {
     }
 }
 
-/// An injected pod on node n1 before validation.
+/// Returns an injected pod on node n1 before validation.
 pub fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -112,12 +112,12 @@ pub fn pod(name: &str) -> Value {
     })
 }
 
-/// The same pod after its validation has failed and its validation container was restarted `restarts` times.
+/// Returns the same pod after its validation failed and its validation container was restarted `restarts` times.
 pub fn broken(name: &str, restarts: u32) -> Value {
     failing(pod(name), restarts)
 }
 
-/// Sets the status of a pod whose validation has failed and waits for its restart.
+/// Sets the status of a pod whose validation failed and waits to be restarted.
 pub fn failing(mut pod: Value, restarts: u32) -> Value {
     pod["status"]["initContainerStatuses"] = json!([{
         "name": "istio-validation", "restartCount": restarts,

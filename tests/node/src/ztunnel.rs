@@ -109,7 +109,7 @@ pub fn hello() -> Vec<u8> {
     wire::ZdsHello { version: Version::V1 as i32 }.encode_to_vec()
 }
 
-/// Returns an acknowledgement; a text that is not empty makes it an error.
+/// Returns an acknowledgement, which reports an error if `error` is not empty.
 pub fn ack(error: &str) -> Vec<u8> {
     let payload = Some(wire::workload_response::Payload::Ack(wire::Ack { error: error.to_owned() }));
     WorkloadResponse { payload }.encode_to_vec()
@@ -140,7 +140,7 @@ pub struct Seen {
     pub connections: usize,
     /// The pods that the current snapshot has named so far; `None` after the snapshot's end.
     named: Option<BTreeSet<String>>,
-    /// The reason for which ztunnel would have exited.
+    /// Why ztunnel would have exited; `None` if it would still run.
     pub exit: Option<String>,
 }
 
@@ -150,7 +150,7 @@ impl Seen {
         self.connections > 0 && self.named.is_none() && self.pending.is_empty()
     }
 
-    /// The number of requests of a kind for a pod.
+    /// Returns the number of requests of a kind for a pod.
     pub fn count(&self, request: &str) -> usize {
         self.requests.iter().filter(|seen| *seen == request).count()
     }
@@ -174,7 +174,7 @@ struct Shared {
     connection: Mutex<Option<UnixStream>>,
 }
 
-/// The reaction to an error on a connection.
+/// What follows the end of a connection.
 enum End {
     Reconnect,
     Exit(String),
@@ -199,7 +199,7 @@ impl Ztunnel {
         self.shared.seen.lock().unwrap().clone()
     }
 
-    /// Lets the start of a pod's proxy fail.
+    /// Makes the start of a pod's proxy fail.
     pub fn refuse(&self, uid: &str) {
         self.orders().refused.insert(uid.to_owned());
     }
@@ -210,7 +210,7 @@ impl Ztunnel {
         self.shared.changed.notify_all();
     }
 
-    /// Closes the connection; the double connects anew at once.
+    /// Closes the connection; the double reconnects at once.
     pub fn disconnect(&self) {
         if let Some(socket) = &*self.shared.connection.lock().unwrap() {
             let _ = socket.shutdown(std::net::Shutdown::Both);
@@ -265,7 +265,7 @@ impl Shared {
         self.orders.lock().unwrap().is_over
     }
 
-    /// Answers requests until the connection ends.
+    /// Responds to requests until the connection ends.
     fn serve(&self, raw: &Raw) -> End {
         while !self.is_over() {
             let packet = match raw.receive() {
@@ -299,7 +299,7 @@ impl Shared {
         drop(self.changed.wait_while(orders, |orders| orders.holds && !orders.is_over).unwrap());
     }
 
-    /// Handles a request. An error is ztunnel's error text, and whether ztunnel would exit.
+    /// Handles a request. An error is ztunnel's error message, and whether ztunnel would exit.
     fn process(&self, payload: Payload, netns: Option<File>) -> Result<(), (String, bool)> {
         let seen = &mut *self.seen.lock().unwrap();
         let failed = |why: &str| Err((format!("failure to process message : {why}"), true));

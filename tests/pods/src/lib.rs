@@ -1,7 +1,7 @@
 //! Random pods that the API server accepts, with the annotations and containers by which their authors adjust an injection.
 //!
-//! Not everything that an author writes fits what an injection adds: the injection may refuse such a pod. A pod that it injects
-//! must be accepted by the API server, and its redirection by the plugin.
+//! What an author writes may conflict with what an injection adds; the injection may refuse such a pod. A pod that it injects must be
+//! accepted by the API server, and its redirection by the plugin.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 #![allow(clippy::disallowed_methods, reason = "tests start processes, measure time and use files")]
@@ -91,8 +91,8 @@ const MOUNTS: &[&str] = &[
 /// Generates pods that the API server accepts before an injection.
 pub fn pod() -> impl Strategy<Value = Value> {
     let spec = (applications(), own_sidecar(), init_containers(), volumes(), settings());
-    // What the whole pod requests beyond its containers, in thousandths of a CPU: not enough and enough for a sidecar. Its limits of
-    // memory, with and without requests of a CPU and huge pages.
+    // The CPU that the pod requests as a whole in addition to its containers' requests, in thousandths: too little or enough for a sidecar.
+    // The pod's memory limit, with or without a CPU request and huge pages.
     let limits = proptest::option::of((select(&["7Gi", "20Gi"][..]), any::<[bool; 2]>()));
     let spare = prop_oneof![3 => Just(None), 1 => (Just(50), limits.clone()).prop_map(Some), 1 => (Just(9000), limits).prop_map(Some)];
     (metadata(), spec, spare).prop_map(|(metadata, (mut containers, sidecar, mut inits, volumes, settings), spare)| {
@@ -267,7 +267,7 @@ fn ports() -> impl Strategy<Value = Option<Value>> {
     ]
 }
 
-/// The CPUs that a container requests, in thousandths, rounded up: its limit where it requests none.
+/// Returns the CPU that a container requests, in thousandths, rounded up. Its limit applies if it has no request.
 fn requested_cpu(container: &Value) -> u64 {
     let amount = |which: &str| {
         let text = match &container["resources"][which]["cpu"] {
@@ -292,7 +292,7 @@ fn resources() -> impl Strategy<Value = Option<Value>> {
         Just(Some(json!({ "limits": { "cpu": "50m", "memory": "32Mi" } }))),
         Just(Some(json!({ "requests": { "cpu": "10m" }, "limits": { "cpu": 1, "ephemeral-storage": "1Gi" } }))),
         Just(Some(json!({ "requests": { "cpu": 0 } }))),
-        // Several of these are the same whether they are rounded before they are added up or after.
+        // The sum of several of these is the same whether they are rounded before or after the addition.
         Just(Some(json!({ "requests": { "cpu": "1999u" } }))),
         Just(Some(json!({ "requests": { "memory": "64Mi" }, "limits": { "hugepages-2Mi": "4Mi" } }))),
     ]
@@ -338,14 +338,14 @@ pub struct Configured {
     pub platform: Platform,
 }
 
-/// The mesh's configuration of most clusters.
+/// A mesh configuration as in most clusters.
 pub const MESH: &str = "{trustDomain: cluster.local, rootNamespace: istio-system, \
                         defaultConfig: {discoveryAddress: 'istiod.istio-system.svc:15012'}}";
 
-/// Returns injectors with the built-in configuration and with each one of the corpus, on each platform.
+/// Returns injectors with the built-in configuration and with each configuration in the corpus, on each platform.
 ///
 /// # Errors
-/// A configuration of the corpus cannot be read.
+/// If a configuration in the corpus cannot be read or parsed.
 pub fn injectors(corpus: &Path) -> Result<Vec<Configured>> {
     let mut directories = vec![None];
     if let Ok(entries) = std::fs::read_dir(corpus.join("settings")) {

@@ -1,5 +1,5 @@
-//! Random small templates, as users add them to a configuration: with a sidecar or with an overlay of one, with changes of applications
-//! and of the pod. Not every template fits every pod.
+//! Random small templates, as users add them to a configuration: they add a sidecar or an overlay of one, and change applications and the
+//! pod. Not every template fits every pod.
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ANNOTATIONS, application, settings};
 
-/// Generates the texts of templates.
+/// Generates templates.
 pub fn template() -> impl Strategy<Value = String> {
     let lists = (sidecar(), others(), inits());
     (metadata(), lists, volumes(), settings(), unfit()).prop_map(
@@ -60,7 +60,7 @@ fn sidecar() -> impl Strategy<Value = (Option<Value>, bool)> {
     (prop_oneof![1 => Just(None), 6 => sidecar.prop_map(Some)], is_init)
 }
 
-/// Generates changes of applications, and further containers.
+/// Generates changes to application containers, and additional containers.
 fn others() -> impl Strategy<Value = Vec<Value>> {
     let all = vec![
         json!({ "name": "app", "env": [{ "name": "ADDED", "value": "{{ .Revision }}" }] }),
@@ -72,7 +72,7 @@ fn others() -> impl Strategy<Value = Vec<Value>> {
     prop_oneof![2 => Just(Vec::new()), 1 => subsequence(all, 1..=3)]
 }
 
-/// Generates init containers, of which some wait for the redirection or make it.
+/// Generates init containers, some of which validate or set up the redirection.
 fn inits() -> impl Strategy<Value = Vec<Value>> {
     let capable = json!({ "capabilities": { "add": ["NET_ADMIN", "NET_RAW"] } });
     let port = "{{ annotation .ObjectMeta `traffic.sidecar.istio.io/excludeInboundPorts` `` }}";
@@ -85,7 +85,7 @@ fn inits() -> impl Strategy<Value = Vec<Value>> {
     prop_oneof![3 => Just(Vec::new()), 1 => subsequence(all, 1..=2)]
 }
 
-/// Generates volumes, of which applications mount `data`, and the built-in templates have `istio-data`.
+/// Generates volumes: `data`, which applications mount, and sometimes another one, such as `istio-data`, which the built-in templates have.
 fn volumes() -> impl Strategy<Value = Vec<Value>> {
     let others = vec![
         json!({ "name": "istio-data", "emptyDir": { "medium": "Memory" } }),
@@ -112,7 +112,7 @@ fn metadata() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Generates fields by which a pod is out of the plugin's reach or of the API server's conditions.
+/// Generates fields with which the plugin cannot redirect a pod, or with which the API server may refuse it.
 fn unfit() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
     let fields = vec![
         ("hostNetwork", json!(true)),

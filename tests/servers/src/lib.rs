@@ -1,6 +1,5 @@
-//! Doubles of the agent and of the API server. Each connection is served by the next script of a list; the last script
-//! is used for all further connections. A double records the requests it receives. Its thread ends when the double is
-//! dropped.
+//! Doubles of the agent and of the API server. Each connection is served by the next script in a list; the last script serves all later
+//! connections. A double records the requests that it receives. Its thread ends when the double is dropped.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 #![allow(clippy::disallowed_methods, reason = "tests start processes, measure time and use files")]
@@ -250,7 +249,7 @@ pub fn web() -> PodName {
     PodName { namespace: "shop".into(), name: "web-0".into() }
 }
 
-/// A pod with a sidecar.
+/// Returns a pod with a sidecar.
 pub fn pod(uid: &str) -> Value {
     json!({
         "kind": "Pod",

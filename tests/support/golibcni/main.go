@@ -1,5 +1,5 @@
-// Reads questions about network configurations from stdin, and answers with libcni's and go-cni's verdicts: one JSON
-// object a line.
+// Reads questions about network configurations from stdin, and reports how libcni and go-cni load these configurations. Each question and
+// each answer is one line of JSON.
 package main
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// Question is the content of a file, as a list, as one plugin or as a further plugin of a list (As), or a directory of
-// network configurations.
+// Question is the content of a file, which As decodes as a list, as a single plugin or as a drop-in plugin of a list, or else a directory
+// of network configurations.
 type Question struct {
 	As      string `json:"as"`
 	Content []byte `json:"content"`
 	Dir     string `json:"dir"`
 }
 
-// Answer is an error, or the network's name and the types of its plugins. For a directory it is the network that
-// containerd loads, and File is the first file that CRI-O does not skip, with the types of its plugins.
+// Answer is an error, or the network's name and the types of its plugins. For a directory, Error and Name report the network that
+// containerd loads, and File and Types the first file that CRI-O does not skip.
 type Answer struct {
 	Error string   `json:"error"`
 	Name  string   `json:"name"`
@@ -31,7 +31,7 @@ type Answer struct {
 	File  string   `json:"file"`
 }
 
-// load does what both runtimes do with a file that is no list.
+// load does what both runtimes do with a file that is not a list.
 func load(conf *libcni.PluginConfig, err error) (*libcni.NetworkConfigList, error) {
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func decode(question Question) (*libcni.NetworkConfigList, error) {
 	}
 }
 
-// containerd returns the name of the network that go-cni loads, the library of containerd.
+// containerd returns the name of the network that go-cni, containerd's library, loads.
 func containerd(dir string) (string, error) {
 	cni, err := gocni.New(gocni.WithPluginConfDir(dir), gocni.WithMinNetworkCount(1), gocni.WithPluginMaxConfNum(1))
 	if err != nil {
@@ -66,8 +66,8 @@ func containerd(dir string) (string, error) {
 	return cni.GetConfig().Networks[0].Config.Name, nil
 }
 
-// crio returns the first file that ocicni, the library of CRI-O, does not skip (loadNetworks). It does not look for the
-// plugins' programs.
+// crio returns the first file that ocicni, CRI-O's library, does not skip (loadNetworks). Unlike ocicni, it does not check that the
+// plugins' programs exist.
 func crio(dir string) (string, *libcni.NetworkConfigList) {
 	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
 	if err != nil {

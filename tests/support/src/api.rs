@@ -90,12 +90,12 @@ impl Api {
         Self::listen((Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
-    /// Listens on an address, for example a former server's to end an outage.
+    /// Listens on an address, for example on the address of a stopped server to end an outage.
     pub async fn listen(address: SocketAddr) -> Self {
         Self::serve(TcpListener::bind(address).await.expect("an address to listen on"))
     }
 
-    /// Serves a listener, for example of another network namespace.
+    /// Serves a listener, for example one in another network namespace.
     pub fn serve(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
@@ -111,12 +111,12 @@ impl Api {
         Self { address, shared, accepting }
     }
 
-    /// The listening address.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The server's URL, for configurations.
+    /// Returns the server's URL, for configurations.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -157,7 +157,7 @@ impl Api {
             .collect()
     }
 
-    /// Answers requests of a path with this status and body.
+    /// Responds to requests for a path with this status and body.
     pub fn respond(&self, path: &str, status: u16, body: impl Into<Bytes>) {
         let mut responses = self.shared.responses.lock().unwrap_or_else(PoisonError::into_inner);
         responses.insert(path.to_owned(), (status, body.into()));
@@ -199,7 +199,7 @@ impl Api {
         self.shared.store().bookmark();
     }
 
-    /// The number of open watches of a resource.
+    /// Returns the number of open watches of a resource.
     pub fn watches(&self, resource: &str) -> usize {
         self.shared.store().watches(resource)
     }

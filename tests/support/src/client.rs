@@ -1,4 +1,4 @@
-//! A webhook client like the API server: it trusts a caBundle and connects by the Service's name.
+//! A webhook client like the API server: it trusts a caBundle and verifies the Service's name.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The server name of the connections.
+/// The DNS name that clients verify in the server's certificate and send as `Host`.
 pub const NAME: &str = "istio-sidecar-injector.istio-system.svc";
 
 /// Status and body of a response.
@@ -32,7 +32,7 @@ pub fn trusting(bundle: &str) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    // A resumed session does not verify the certificate.
+    // A resumed session would not verify the certificate again.
     config.resumption = rustls::client::Resumption::disabled();
     Arc::new(config)
 }

@@ -1,4 +1,4 @@
-//! Runs the real `install-cni` on a node of temporary directories, with an API server double that has the node and the
+//! Runs the real `install-cni` on a node that consists of temporary directories, with an API server double that has the Node object and the
 //! agent's DaemonSet.
 
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use crate::program::{self, under_test};
 use test_servers::port;
 
 pub const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
-/// The limit on the inotify instances of root in a user namespace, at its path inside of the namespace.
+/// The sysctl that limits each user's inotify instances in the user namespace of the process that accesses it.
 const INSTANCES: &str = "/proc/sys/user/max_inotify_instances";
 
 /// Waits until `check` succeeds; panics with its last error after a deadline.
@@ -37,10 +37,10 @@ pub fn until<T>(what: &str, mut check: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
-/// The parts of an installation, as in [`Node::installed`], that an agent leaves on the node when it exits and another
-/// agent follows or has already taken over.
+/// The parts of an installation, as named by [`Node::installed`], that an exiting agent leaves on the node for the agent that follows it or
+/// has superseded it.
 pub const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
-/// A part of the log line of an agent that another agent has superseded.
+/// A part of the line that an agent logs when another agent supersedes it.
 pub const STANDBY: &str = "this one takes over again if that one dies";
 /// A part of the last log line of a superseded agent that exits.
 pub const SUPERSEDED: &str = "kept: another agent serves this node already";
@@ -102,7 +102,7 @@ impl Node {
         });
     }
 
-    /// Looks a pod of the namespace `shop` up at the agent's socket; returns status and body.
+    /// Requests a pod in the namespace `shop` from the agent's socket; returns the response's status and body.
     pub fn request(&self, pod: &str, uid: &str) -> (u16, String) {
         exchange_on(&self.path("run/agent.sock"), &format!("GET /pod?namespace=shop&name={pod}&uid={uid}"), "")
     }
@@ -114,7 +114,7 @@ impl Node {
     }
 }
 
-/// Sends a request to a Unix socket; returns status and body, and status 0 without a listener.
+/// Sends a request to a Unix socket; returns status and body, or status 0 and the error if nothing listens.
 pub fn exchange_on(path: &Path, request: &str, body: &str) -> (u16, String) {
     match UnixStream::connect(path) {
         Ok(stream) => exchange(stream, request, body),
@@ -131,7 +131,7 @@ pub fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &str, 
     read_response(&mut stream)
 }
 
-/// Reads a response to its end; returns status and body, and status 0 without a response.
+/// Reads a response to its end; returns status and body, or status 0 if there is no response.
 pub fn read_response(stream: &mut impl std::io::Read) -> (u16, String) {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -206,7 +206,7 @@ impl Daemon {
         assert!(done.unwrap().success());
     }
 
-    /// Starts the daemon with additional flags, which come after those for the node.
+    /// Starts the daemon with additional flags, which follow the flags for the node.
     pub fn with_flags(node: &Node, api: &str, flags: &[String]) -> Self {
         Self::command(free_ports(), node, api, |command| {
             command.args(flags);
@@ -235,12 +235,12 @@ impl Daemon {
         Self { child, health, metrics, log }
     }
 
-    /// The port of metrics and the status page.
+    /// Returns the port that serves metrics and the status page.
     pub fn monitoring(&self) -> u16 {
         self.metrics
     }
 
-    /// Requests a path from the daemon; status 0 without a listener.
+    /// Requests a path from the daemon; returns status and body, or status 0 and the error if nothing listens.
     pub fn get(&self, path: &str) -> (u16, String) {
         let is_monitoring = ["/metrics", "/status"].iter().any(|part| path.starts_with(part));
         let port = if is_monitoring { self.metrics } else { self.health };
@@ -269,7 +269,7 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits for the log line that contains `words`.
+    /// Waits for a log line that contains `words`, and returns the first one.
     #[track_caller]
     pub fn line(&self, words: &str) -> Value {
         until(words, || {
@@ -279,19 +279,19 @@ impl Daemon {
         })
     }
 
-    /// The peak resident memory in KiB.
+    /// Returns the peak resident memory in KiB.
     pub fn peak(&self) -> u64 {
         self.memory("VmHWM:")
     }
 
-    /// Returns a value of `/proc/PID/status` in KiB, by its name such as `VmRSS:`.
+    /// Returns the value of a line in `/proc/PID/status`, such as `VmRSS:`, in KiB.
     pub fn memory(&self, line: &str) -> u64 {
         let status = fs::read_to_string(self.process().join("status")).unwrap();
         let line = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// The process's directory in `/proc`.
+    /// Returns the process's directory in `/proc`.
     pub fn process(&self) -> PathBuf {
         format!("/proc/{}", self.child.id()).into()
     }
@@ -300,14 +300,14 @@ impl Daemon {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Ends the daemon by SIGTERM; returns exit code and log.
+    /// Sends SIGTERM, waits until the daemon has exited, and returns exit code and log.
     #[track_caller]
     pub fn end(mut self) -> (Option<i32>, String) {
         self.signal(Signal::SIGTERM);
         self.ended()
     }
 
-    /// Ends a superseded daemon, which keeps the installation; returns the log.
+    /// Ends a superseded daemon, asserts that it keeps the installation, and returns the log.
     #[track_caller]
     pub fn end_superseded(self) -> String {
         let (code, log) = self.end();
@@ -368,7 +368,7 @@ pub fn directories(node: &Node) -> Vec<String> {
     .to_vec()
 }
 
-/// Two free ports, for health and for metrics.
+/// Returns two free ports, for health and for metrics.
 pub fn free_ports() -> [u16; 2] {
     [port::free(), port::free()]
 }
@@ -381,7 +381,7 @@ pub async fn cluster() -> Api {
     api
 }
 
-/// The DaemonSet that selects the node.
+/// Returns the agent's DaemonSet, which selects the node.
 pub fn daemon_set() -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -393,14 +393,14 @@ pub fn daemon_set() -> Value {
     })
 }
 
-/// The agent's own pod, of the DaemonSet [`daemon_set`].
+/// Returns the agent's own pod, in the namespace of its DaemonSet.
 pub fn own_pod() -> Value {
     let mut own = pod("agent", "own");
     own["metadata"]["namespace"] = "istio-system".into();
     own
 }
 
-/// An injected pod on this node.
+/// Returns an injected pod on this node.
 pub fn pod(name: &str, uid: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -1,6 +1,6 @@
-//! The mounts of a process, parsed from `/proc/PID/mountinfo`, and which of them a path still leads to.
+//! Parses the mounts of a process from `/proc/PID/mountinfo`, and finds those that can still be reached by path.
 //!
-//! Suites that unmount file systems by path use it. It changes nothing.
+//! Suites use it to unmount file systems by path. It changes nothing itself.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -25,8 +25,8 @@ pub fn parse(mountinfo: &str) -> Result<Vec<Mount>, String> {
     mountinfo.lines().map(|line| mount(line).ok_or_else(|| format!("no line of mountinfo: {line:?}"))).collect()
 }
 
-/// Returns the mount points to which their paths still lead, without those that a later mount on the same path or on
-/// an ancestor covers. A mount point precedes the one that it is mounted in, so each can be unmounted in turn.
+/// Returns the mount points of the mounts that can be reached by path: no later mount on the same path or on an ancestor covers them. A
+/// mount precedes the mount that it is in, so they can be unmounted in this order.
 pub fn reachable(mounts: &[Mount]) -> Vec<&Path> {
     let crossed = mounts.iter().filter_map(|mount| {
         let depth = walk(mounts, &mount.point).iter().position(|crossed| crossed.id == mount.id)?;
@@ -41,7 +41,7 @@ pub fn reachable(mounts: &[Mount]) -> Vec<&Path> {
 fn walk<'m>(mounts: &'m [Mount], path: &Path) -> Vec<&'m Mount> {
     let is_listed = |id: u32| mounts.iter().any(|mount| mount.id == id);
     let mut crossed = Vec::new();
-    // The parent of the root is in another namespace, or the root itself.
+    // The parent of the root mount is the root mount itself, or is not listed because it is in another namespace.
     let mut next = mounts.iter().find(|mount| mount.parent == mount.id || !is_listed(mount.parent));
     while let Some(mount) = next {
         crossed.push(mount);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_mount_that_a_mount_on_an_ancestor_covers_is_not_reachable() {
-        // The machine's /run/netns, on the root, is covered by a file system on /run, which has its own.
+        // The machine's mount on /run/netns is covered by a file system on /run. `own` is that file system's mount on /run/netns.
         let covered = "27 1 254:0 / / rw - ext4 /dev/vda rw\n\
                        40 27 0:24 /netns /run/netns rw shared:1 - tmpfs tmpfs rw\n\
                        41 27 0:50 / /run rw - tmpfs tmpfs rw\n";

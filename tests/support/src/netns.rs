@@ -125,7 +125,7 @@ impl Drop for Users {
     }
 }
 
-/// Options for `converge` that select a backend.
+/// Returns options for `converge` that select a backend.
 pub fn by(backend: Backend) -> Options {
     let forced = (backend == Backend::IptablesLegacy).then_some(IptablesBinary::Legacy);
     Options {
@@ -150,7 +150,7 @@ pub fn lacks(part: &str) -> bool {
     std::env::var("KERNEL_LACKS").is_ok_and(|parts| parts.split(',').any(|lacking| lacking == part))
 }
 
-/// The families of IP that the kernel has.
+/// Returns the IP families that the kernel supports.
 pub fn families() -> &'static [Family] {
     if lacks(IPV6) { &[Family::V4] } else { &[Family::V4, Family::V6] }
 }

@@ -1,23 +1,22 @@
-//! Results of a trial and of the clean-up after it. The error of the trial itself is the first one in a report.
+//! Combines the results of a trial and of its clean-up. A report states the trial's own error first.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Context as _, Result, anyhow};
 
-/// Runs the body of a trial. The message of a panic is its error.
+/// Runs the body of a trial; a panic becomes an error with the panic's message.
 pub fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|cause| Err(anyhow!(message(&*cause))))
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 fn message(cause: &(dyn Any + Send)) -> String {
     let text = cause.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Returns the result of a trial, or of the clean-up if only that has failed. If both have failed, the error states
-/// the trial's failure first.
+/// Returns the result of a trial, or of the clean-up if only that failed. If both failed, the error states the trial's failure first.
 pub fn after_cleanup(trial: Result<()>, cleanup: Result<()>) -> Result<()> {
     match (trial, cleanup) {
         (Ok(()), cleanup) => cleanup.context("the clean-up after the trial has failed"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::program::under_test;
 
-/// The result of a call of the plugin.
+/// The exit code and the output of a plugin call.
 #[derive(Debug)]
 pub struct Reply {
     pub code: i32,
@@ -17,12 +17,12 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Parses standard output as one JSON document. Like a container runtime, fails if there is any other text.
+    /// Parses standard output as one JSON document. Like a container runtime, fails if there is any other output.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("stdout is not one JSON document: {e}: {self:?}"))
     }
 
-    /// Returns the message of the error; asserts that the call failed with this code.
+    /// Returns the error's message and details; asserts that the call failed with this code.
     pub fn error(&self, code: u64) -> String {
         assert_eq!(self.code, 1, "exit code: {self:?}");
         let json = self.json();

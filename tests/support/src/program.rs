@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Returns a command that runs a program as a user of one group.
+/// Returns a command that runs a program with this UID and GID.
 ///
 /// The command names a descriptor of this process instead of the program's path: the user may be unable to enter the
 /// directory of the checkout, for example below `/root`. The descriptor closes when the program starts.

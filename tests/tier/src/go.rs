@@ -1,4 +1,4 @@
-//! Builds this repository's Go programs, with whose results tests compare.
+//! Builds this repository's Go programs, whose results tests compare with their own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,8 +15,7 @@ pub fn command(module: &str) -> Command {
     go
 }
 
-/// Returns the reason why a module cannot be built, if Go or a required module is missing; `None` otherwise. Cached for
-/// each module.
+/// Returns why a module cannot be built, if Go or a required module is missing; `None` otherwise. Cached for each module.
 pub fn missing(module: &'static str) -> Option<String> {
     static LOOKED_UP: Mutex<BTreeMap<&str, Option<String>>> = Mutex::new(BTreeMap::new());
     let look_up = || match command(module).args(["mod", "download"]).output() {

@@ -33,7 +33,7 @@ pub fn trial(
     })
 }
 
-/// The directory of the corpus: `CORPUS_DIR`, by default `../shared/corpus`. A relative path starts at the repository, because
+/// Returns the directory of the corpus: `CORPUS_DIR`, by default `../shared/corpus`. A relative path is relative to the repository, because
 /// suites run in the directories of their packages.
 pub fn corpus_directory() -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,7 +1,7 @@
 //! Writes the image of agent and webhook as an OCI archive, without a container engine.
 //!
-//! `make image` calls it with the archive, the image's name and the directory tree that becomes the image; the
-//! Dockerfile beside it builds the same image from the same tree.
+//! `make image` calls it with the archive, the image's name and the directory tree that becomes the image; `install/Dockerfile` builds the
+//! same image from the same tree.
 
 use std::env;
 use std::path::Path;

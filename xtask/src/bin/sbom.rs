@@ -85,7 +85,7 @@ fn components(crates: &BTreeSet<String>, checksums: &Checksums) -> Result<Vec<Va
             component["purl"] = format!("pkg:cargo/{name}@{version}").into();
             component["hashes"] = json!([{ "alg": "SHA-256", "content": checksum }]);
         }
-        // Older crates separate alternative licenses by a slash.
+        // Older crates separate alternative licenses with a slash.
         ensure!(!license.is_empty(), "{id} names no license");
         component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
         if !repository.is_empty() {

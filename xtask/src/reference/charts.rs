@@ -1,4 +1,4 @@
-//! Values of the charts, from `values.yaml`: a value's description is the comment above it.
+//! Generates the table of the charts' values from `values.yaml`: a value's description is the comment above it.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
@@ -32,7 +32,7 @@ impl Values {
         Ok(Self { defaults, is_nested: !root.is_empty(), comments })
     }
 
-    /// The comment above a value; empty if there is none.
+    /// Returns the comment above a value; empty if there is none.
     pub(super) fn comment(&self, path: &str) -> &str {
         self.comments.iter().find(|(known, _)| known == path).map(|(_, comment)| &**comment).unwrap_or_default()
     }
@@ -52,7 +52,7 @@ pub(super) fn page() -> Result<String> {
     Ok(text.trim_end().to_owned() + "\n")
 }
 
-/// The comment directly above each key, by the key's path below `root`.
+/// Returns the comment directly above each key, with the key's path below `root`.
 fn comments(file: &str, root: &str) -> Vec<(String, String)> {
     let (mut above, mut comment, mut found) = (Vec::<(usize, &str)>::new(), String::new(), Vec::new());
     for line in file.lines() {

@@ -1,4 +1,4 @@
-//! Environment variables: those of flags, and those of the proxy's container that change the rules.
+//! Generates the table of environment variables: those of flags, and those of the proxy's container that change the rules.
 
 use contract::{iptables_env, proxy_env};
 use redirect::iptables;

@@ -1,4 +1,4 @@
-//! Errors, read from the `#[error(…)]` attributes of the sources.
+//! Generates the page of errors from the `#[error(…)]` attributes of the sources.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ struct Variant<'a> {
     doc: String,
 }
 
-/// The part of `text` up to the bracket that closes the one before it; strings are skipped.
+/// Returns the part of `text` up to the bracket that closes the one before `text`. Brackets in strings are ignored.
 fn enclosed(text: &str) -> &str {
     let (mut depth, mut quoted, mut escaped) = (1, false, false);
     for (at, c) in text.char_indices() {
@@ -47,18 +47,18 @@ fn enclosed(text: &str) -> &str {
     text
 }
 
-/// The first identifier of `code`.
+/// Returns the first identifier in `code`.
 fn identifier(code: &str) -> &str {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
-/// The fields after a name: those in brackets before the variant ends.
+/// Returns the fields after a name: those in brackets before the variant ends.
 fn fields<'a>(rest: &'a str, name: &str) -> &'a str {
     let body = rest[name.len()..].trim_start();
     if body.starts_with(['(', '{']) { enclosed(&body[1..]) } else { "" }
 }
 
-/// Documentation in the lines directly before or after an attribute.
+/// Returns the documentation in the lines directly before or after an attribute.
 fn documentation<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let lines = lines.map(str::trim).take_while(|line| line.starts_with("///") || line.starts_with("#["));
     lines.filter_map(|line| line.strip_prefix("///")).map(str::trim).collect()
@@ -73,13 +73,13 @@ fn without_tests(file: &str) -> &str {
     &file[..end.unwrap_or(file.len())]
 }
 
-/// Returns the variants with a text of their own, without those of unit tests. A transparent variant prints the text of
-/// its source instead.
+/// Returns the variants with a message of their own, except those of unit tests. A transparent variant prints the message of its source
+/// instead.
 fn variants(file: &str) -> Vec<Variant<'_>> {
     all_variants(file).into_iter().filter(|variant| !variant.text.contains("transparent")).collect()
 }
 
-/// Returns all variants with an `#[error(…)]` attribute, without those of unit tests.
+/// Returns all variants with an `#[error(…)]` attribute, except those of unit tests.
 fn all_variants(file: &str) -> Vec<Variant<'_>> {
     const ATTRIBUTE: &str = "#[error(";
     let file = without_tests(file);
@@ -111,7 +111,7 @@ impl Variant<'_> {
         self.fields.contains("#[from]") || self.fields.contains("#[source]") || is_named
     }
 
-    /// The text as it is printed, with the names of values in angle brackets.
+    /// Returns the message as it is printed, with the names of values in angle brackets.
     fn printed(&self) -> String {
         let string = self.text.trim().trim_start_matches('"');
         let end = string.char_indices().scan(false, |escaped, (at, c)| {
@@ -145,14 +145,14 @@ impl Variant<'_> {
         format!("{text}{rest}{cause}")
     }
 
-    /// The anchor: module, enum and variant in lower case.
+    /// Returns the anchor: module, enum and variant in lower case.
     fn anchor(&self, module: &str) -> String {
         let parts = [module.to_owned(), kebab(self.of), kebab(self.name)];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
     }
 }
 
-/// Documentation without links to other items, of which only the names are left.
+/// Returns the documentation without links to other items; only the items' names stay.
 fn without_links(doc: &str) -> String {
     let mut parts = doc.replace("[`", "`").replace("`]", "`\u{1}");
     while let Some(start) = parts.find("\u{1}(") {
@@ -162,10 +162,11 @@ fn without_links(doc: &str) -> String {
     parts.replace('\u{1}', "")
 }
 
-/// Crates whose modules are named without the crate, as before they were crates: logs name their entries.
+/// Crates that are omitted from the names of their modules. The modules were named before they became crates, and logs refer to these
+/// names.
 const UNNAMED: [&str; 1] = ["crates/podnet/src/"];
 
-/// The path of a module: `src/serve/http.rs` → `serve-http`, `crates/gotemplate/src/yaml.rs` → `gotemplate-yaml`.
+/// Returns the name of a module: `serve-http` for `src/serve/http.rs`, `gotemplate-yaml` for `crates/gotemplate/src/yaml.rs`.
 fn module(file: &Path) -> String {
     let path = file.with_extension("").display().to_string();
     let path = UNNAMED.iter().find_map(|crate_root| path.strip_prefix(crate_root)).unwrap_or(&path);
@@ -195,7 +196,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The sources of the package and of all crates.
+/// Returns the sources of the package and of all crates.
 pub(super) fn files() -> Result<Vec<(PathBuf, String)>> {
     let crates = entries(Path::new("crates"))?.into_iter().map(|path| path.join("src"));
     let mut files = Vec::new();

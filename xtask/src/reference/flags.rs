@@ -1,4 +1,4 @@
-//! Flags, from the command lines' own definitions, and the keys of the plugin's configuration.
+//! Generates the tables of flags, from the command lines' own definitions, and of the keys of the plugin's configuration.
 
 use clap::{Arg, Command};
 use contract::config_key;
@@ -6,7 +6,7 @@ use contract::config_key;
 use super::table::{code, head, sentence, table};
 use crate::commands as unbuilt;
 
-/// The command lines of all programs, with the flags that clap and their ancestors give to subcommands.
+/// Returns the command lines of all programs, with the flags that clap and their ancestors give to subcommands.
 pub(super) fn commands() -> [Command; 4] {
     unbuilt().map(|mut command| {
         command.build();
@@ -14,7 +14,7 @@ pub(super) fn commands() -> [Command; 4] {
     })
 }
 
-/// The flags of a command that its help lists.
+/// Returns the flags that a command's help lists.
 pub(super) fn listed(command: &Command) -> Vec<&Arg> {
     let own = command.get_arguments().filter(|flag| !flag.is_hide_set());
     own.filter(|flag| !matches!(flag.get_id().as_str(), "help" | "version")).collect()
@@ -33,7 +33,7 @@ pub(super) fn page() -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// The section of a command, then those of its subcommands.
+/// Appends the section of a command, then the sections of its subcommands.
 fn section(text: &mut String, command: &Command, name: &str) {
     text.push_str(&format!("## {name}\n\n"));
     if let Some(about) = command.get_about() {
@@ -65,7 +65,7 @@ fn row(flag: &Arg) -> [String; 5] {
     [spelling(flag), value(flag), code(&default), code(variable), sentence(&help)]
 }
 
-/// `-p`, `--envoy-port`; or the name of a positional argument.
+/// Returns how a flag is written, such as `-p`, `--envoy-port`; or the name of a positional argument.
 fn spelling(flag: &Arg) -> String {
     let short = flag.get_short().map(|short| code(&format!("-{short}")));
     let long = flag.get_long().map(|long| code(&format!("--{long}")));

@@ -1,5 +1,5 @@
-//! Tests that the guides are true: their commands parse, the values, targets and files that they name exist, and the
-//! sections to which the code refers, too.
+//! Tests that the guides are true: their commands parse, the values and files that they name exist, and so do the sections to which the
+//! code refers.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const GUIDES: [&str; 6] = [
     "docs/tuning.md",
 ];
 
-/// The lines of a page's code blocks.
+/// Returns the lines in a page's code blocks.
 fn code_lines(text: &str) -> impl Iterator<Item = &str> {
     let blocks = text.split("```").skip(1).step_by(2);
     // The first line of a block is its language.
@@ -30,7 +30,7 @@ fn own_command(line: &str) -> Vec<&str> {
     command.split_whitespace().take_while(|word| !matches!(*word, ">" | "|" | "#")).collect()
 }
 
-/// The error in a line of a code block.
+/// Returns the error in a line of a code block.
 fn fault(line: &str) -> Option<String> {
     let words = own_command(line);
     let program = words.first()?;
@@ -59,7 +59,7 @@ fn fault_of_helm(words: &[&str]) -> Option<String> {
     missing.map(|path| format!("{path} does not exist"))
 }
 
-/// The anchor that GitHub gives to a heading.
+/// Returns the anchor that GitHub gives to a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -72,7 +72,7 @@ fn has_anchor(page: &str, name: &str) -> bool {
     headings.map(anchor).any(|found| found == name) || page.contains(&format!("<a id=\"{name}\"></a>"))
 }
 
-/// The fault of a link to a page, or to a section of it, from a page in `directory`.
+/// Returns the fault of a link from a page in `directory` to a page or to a section of a page.
 fn broken(directory: &Path, link: &str) -> Option<String> {
     let (path, name) = link.split_once('#').map_or((link, None), |(path, name)| (path, Some(name)));
     let target = in_repository(directory.join(path));
@@ -85,7 +85,7 @@ fn broken(directory: &Path, link: &str) -> Option<String> {
     }
 }
 
-/// The targets of a page's links to other pages, and to its own sections.
+/// Returns the targets of a page's links to other pages, and to its own sections.
 fn links<'a>(page: &'a str, own: &'a str) -> impl Iterator<Item = String> + 'a {
     let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let local = targets.filter(|target| !target.contains("://"));
@@ -106,7 +106,7 @@ fn commands_of_the_guides_are_understood() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The examples at the end of a command's help and of its subcommands'.
+/// Returns the examples at the end of the help of a command and of its subcommands.
 fn examples(command: &clap::Command) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let own = help.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect::<Vec<_>>();
@@ -139,7 +139,7 @@ fn a_wrong_command_is_found() {
 }
 
 #[test]
-fn links_of_the_guides_lead_somewhere() {
+fn links_of_the_guides_have_targets() {
     let mut wrong = Vec::new();
     for guide in GUIDES {
         let (directory, name) = guide.rsplit_once('/').unwrap();

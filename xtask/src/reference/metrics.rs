@@ -1,4 +1,4 @@
-//! Metrics, from the registries that the daemons encode.
+//! Generates the tables of metrics, from the registries that the daemons encode.
 
 use anyhow::{Context as _, Result};
 use istio_cni::{agent, install};
@@ -33,7 +33,7 @@ pub(super) fn page() -> Result<String> {
     Ok(text.trim_end().to_owned() + "\n")
 }
 
-/// A row for each metric of an encoded registry.
+/// Returns a row for each metric of an encoded registry.
 fn rows(encoded: &str) -> Result<Vec<[String; 4]>> {
     let described = encoded.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let row = |(name, help): (&str, &str)| {
@@ -46,7 +46,7 @@ fn rows(encoded: &str) -> Result<Vec<[String; 4]>> {
     described.map(row).collect()
 }
 
-/// The names of a series' labels, without that of histogram buckets.
+/// Returns the names of a series' labels, except the label of histogram buckets.
 fn labels(series: &str) -> String {
     let Some((_, labels)) = series.split_once('{') else { return String::new() };
     let names = labels.split("=\"").filter_map(|part| part.rsplit(['{', ',', '"']).next());
@@ -54,7 +54,7 @@ fn labels(series: &str) -> String {
     names.map(code).collect::<Vec<_>>().join(", ")
 }
 
-/// The files list what the running daemons export.
+/// The files contain the metrics that the running daemons export, as the suites `agent` and `webhook` check.
 #[test]
 fn each_metric_that_a_daemon_exports_is_listed() {
     let page = page().unwrap();

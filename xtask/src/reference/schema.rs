@@ -1,8 +1,8 @@
-//! JSON schemas of the charts' values, by which helm refuses a name that does not exist and a value of another form; and
+//! Generates the JSON schemas of the charts' values, with which helm refuses a name that does not exist and a value of another form, and
 //! the defaults as a file that templates read.
 //!
-//! Names, defaults and descriptions are those of `values.yaml`, from which the table of values is generated, too. `kinds`
-//! has the forms that a default does not show, `istio` the names that only Istio's charts have.
+//! Names, defaults and descriptions are from `values.yaml`, from which the table of values is generated as well. `kinds` has the forms that
+//! a default does not show, `istio` the names that only Istio's charts have.
 
 mod istio;
 mod kinds;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::charts::Values;
 
-/// The schema of a chart, as the text of `values.schema.json`.
+/// Returns the schema of a chart, the content of `values.schema.json`.
 pub(super) fn page(values: &Values) -> String {
     let mut properties = known(&values.defaults, "", values);
     let nested: Map<String, Value> =
@@ -29,7 +29,7 @@ pub(super) fn page(values: &Values) -> String {
     pretty(&schema)
 }
 
-/// The defaults of a chart, as the text of `files/defaults.json`.
+/// Returns the defaults of a chart, the content of `files/defaults.json`.
 pub(super) fn defaults(values: &Values) -> String {
     pretty(&Value::Object(values.defaults.clone()))
 }
@@ -38,7 +38,7 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// The schemas of the names in a map of the defaults: its own, and Istio's.
+/// Returns the schemas of the names in a map of the defaults: its own, and Istio's.
 fn known(map: &Map<String, Value>, path: &str, values: &Values) -> Map<String, Value> {
     let own = map.iter().map(|(name, default)| {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -51,12 +51,12 @@ fn known(map: &Map<String, Value>, path: &str, values: &Values) -> Map<String, V
     properties
 }
 
-/// The schema of a value, with its description and its default.
+/// Returns the schema of a value, with its description and its default.
 fn described(default: &Value, path: &str, values: &Values) -> Value {
     let is_leaf = !default.is_object() || kinds::of(path).is_some();
     let mut schema = match (kinds::of(path), default) {
         (Some(kind), _) => kind.schema(),
-        // Charts share these maps with others: templates refuse names that are near to a known one.
+        // Other charts use these maps as well, so the schema permits other names. Templates refuse a name that is similar to a known one.
         (None, Value::Object(map)) if path.split('.').next() == Some("global") => {
             kinds::open(&known(map, path, values))
         }

@@ -66,7 +66,7 @@ fn null_is_the_same_as_absence() {
 }
 
 #[test]
-fn the_last_of_equal_keys_counts() {
+fn the_last_value_of_a_repeated_key_is_used() {
     assert_eq!(parse(r#"{"name":"a","name":"b"}"#).name, "b");
 }
 

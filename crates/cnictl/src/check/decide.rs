@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::rights::Right;
 use report::{Finding, Findings, page};
 
-/// The state of a cluster, as `gather` has read it. An `Err` is the reason for which the API server did not return the
-/// objects.
+/// The state of a cluster, as `gather` read it. An `Err` states why the API server did not return the objects.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     /// The DaemonSet's namespace.
@@ -21,7 +20,8 @@ pub(super) struct Facts {
     pub(super) rights: Vec<(Right, Result<bool, String>)>,
     /// Linux nodes.
     pub(super) nodes: Result<Vec<NodeFacts>, String>,
-    /// Names of RuntimeClasses whose pods run on their own kernel, as with gVisor and Kata Containers.
+    /// Names of RuntimeClasses with a sandboxed runtime (gVisor, Kata Containers), whose pods have a kernel of their
+    /// own.
     pub(super) sandboxes: Result<Vec<String>, String>,
     /// The configuration of Cilium, if it is installed.
     pub(super) cilium: Result<Option<BTreeMap<String, String>>, String>,
@@ -41,7 +41,7 @@ pub(super) struct Agents {
 pub(super) struct Webhook {
     pub(super) configuration: String,
     pub(super) name: String,
-    /// The time at which the last certificate of the caBundle expires, in seconds since 1970; `Err` for an invalid caBundle.
+    /// The latest expiry of a certificate in the caBundle, in seconds since 1970; `Err` for an invalid caBundle.
     pub(super) ends: Result<i64, String>,
     /// Whether pods are refused if the webhook does not respond.
     pub(super) refuses: bool,
@@ -255,7 +255,7 @@ fn nodes(nodes: &Result<Vec<NodeFacts>, String>, agents_are_ready: bool) -> Vec<
 }
 
 impl NodeFacts {
-    /// Returns the value of `global.platform` that the node needs, if its platform has other CNI directories than the
+    /// Returns the value of `global.platform` that the node needs, if the CNI directories of its platform are not the
     /// default ones.
     fn platform(&self) -> Option<&'static str> {
         match self {
@@ -267,18 +267,18 @@ impl NodeFacts {
     }
 }
 
-/// The names of the first nodes for which `holds` is true; `None` if it is true for no node.
+/// Returns the names of the first nodes for which `holds` is true; `None` if it is true for no node.
 fn named(nodes: &[NodeFacts], holds: impl Fn(&NodeFacts) -> bool) -> Option<String> {
     listed(&nodes.iter().filter(|node| holds(node)).map(|node| node.name.clone()).collect::<Vec<_>>())
 }
 
-/// The first [`NAMED`] texts of a list, and the number of further ones; `None` for an empty list.
+/// Returns the first [`NAMED`] items of a list, and the number of the others; `None` for an empty list.
 fn listed(found: &[String]) -> Option<String> {
     let more = if found.len() > NAMED { format!(" and {} more", found.len() - NAMED) } else { String::new() };
     (!found.is_empty()).then(|| found[..found.len().min(NAMED)].join(", ") + &more)
 }
 
-/// Major and minor version of a kernel's release.
+/// Returns the major and minor version in a kernel release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(['.', '-']).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))

@@ -53,7 +53,7 @@ async fn agents(client: &Client, namespace: &str) -> Result<Option<Agents>, Stri
     }))
 }
 
-/// The level that the namespace enforces; `None` without the label or without the namespace.
+/// Returns the PodSecurity level that the namespace enforces; `None` without the label or without the namespace.
 async fn pod_security(client: &Client, namespace: &str) -> Result<Option<String>, String> {
     let found = await_response(Api::<Namespace>::all(client.clone()).get_opt(namespace)).await?;
     Ok(found.and_then(|namespace| namespace.metadata.labels?.remove(ENFORCE)))
@@ -90,13 +90,13 @@ async fn webhook(client: &Client, configuration: String, hook: MutatingWebhook) 
     }
 }
 
-/// The number of a service's endpoints that are ready.
+/// Returns the number of a service's endpoints that are ready.
 async fn endpoints(client: &Client, namespace: &str, service: &str) -> Result<usize, String> {
     let slices = Api::<EndpointSlice>::namespaced(client.clone(), namespace);
     let params = ListParams::default().labels(&format!("kubernetes.io/service-name={service}")).limit(MAX_OBJECTS);
     let found = await_response(slices.list(&params)).await?;
     let endpoints = found.items.iter().flat_map(|slice| &slice.endpoints);
-    // The API defines that an endpoint without the condition `ready` counts as ready.
+    // The API defines that an endpoint without the condition `ready` is treated as ready.
     let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
     Ok(endpoints.filter(|endpoint| is_ready(endpoint.conditions.as_ref().and_then(|found| found.ready))).count())
 }
@@ -137,7 +137,7 @@ async fn nodes(client: &Client) -> Result<Vec<NodeFacts>, String> {
     Ok(found.items.into_iter().filter_map(of).collect())
 }
 
-/// Returns the names of RuntimeClasses whose pods run on their own kernel.
+/// Returns the names of RuntimeClasses with a sandboxed runtime.
 async fn sandboxes(client: &Client) -> Result<Vec<String>, String> {
     let found =
         await_response(Api::<RuntimeClass>::all(client.clone()).list(&ListParams::default().limit(MAX_OBJECTS)))
@@ -146,7 +146,7 @@ async fn sandboxes(client: &Client) -> Result<Vec<String>, String> {
     Ok(sandboxes.filter_map(|class| class.metadata.name).collect())
 }
 
-/// Cilium's configuration; `None` without Cilium.
+/// Returns Cilium's configuration; `None` without Cilium.
 async fn cilium(client: &Client) -> Result<Option<BTreeMap<String, String>>, String> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "kube-system");
     Ok(await_response(maps.get_opt("cilium-config")).await?.map(|map| map.data.unwrap_or_default()))

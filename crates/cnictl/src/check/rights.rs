@@ -1,5 +1,5 @@
-//! The rights that a user needs for an installation: to create the objects of both manifests, and all rights that the
-//! manifests' roles grant.
+//! The rights that a user needs for an installation: the rights to create the objects in both manifests, and all rights
+//! that the roles in the manifests grant.
 //!
 //! The user needs the latter because the API server refuses a role with rights that its creator does not have. A right
 //! that a role restricts to objects of certain names is listed here without that restriction.
@@ -89,7 +89,7 @@ mod tests {
         format!("{} {verb} {group}/{resource}", if namespaced { "local" } else { "global" })
     }
 
-    /// Returns the right to create this object, and if it is a role the rights that it grants.
+    /// Returns the right to create this object and, if it is a role, the rights that it grants.
     fn needed(object: &Value) -> BTreeSet<String> {
         let namespaced = !object["metadata"]["namespace"].is_null();
         let group = object["apiVersion"].as_str().unwrap().rsplit_once('/').map_or("", |(group, _)| group);

@@ -1,6 +1,6 @@
-//! Reads the injection configuration of a cluster: ConfigMaps and kubelet versions.
+//! Reads the injection configuration from a cluster: ConfigMaps and kubelet versions.
 //!
-//! `configuration` calls it for parts without a file.
+//! The module `configuration` calls it for the parts that no file contains.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,8 +40,8 @@ impl ClusterFlags {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
-    /// Creates a client for the cluster of the flags, else of the environment: of the kubeconfig, or without one of the pod's
-    /// service account. That files are missing which the environment names is a warning then, as kubectl's.
+    /// Creates a client for the cluster of the flags or, without such flags, of the environment: by its kubeconfig or, without one, by the
+    /// pod's service account. In the last case, it warns like kubectl if `KUBECONFIG` names files that do not exist.
     pub(crate) async fn client(&self, streams: &mut Streams<'_>) -> Result<Client, cluster::Error> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let environment = Files::of_environment();
@@ -59,7 +59,8 @@ impl ClusterFlags {
         client_without_retries(config.map_err(|error| cluster::Error::Kubeconfig { path: files, error })?)
     }
 
-    /// The configuration of the pod's service account, if there is no kubeconfig and no context of one is named.
+    /// Returns the configuration of the pod's service account, for a command without a kubeconfig. It is an error if
+    /// `--context` names a context, because only a kubeconfig has contexts.
     fn in_cluster(&self, missing: &Files, streams: &mut Streams<'_>) -> Result<Config, cluster::Error> {
         let none = || cluster::Error::NoKubeconfig(missing.names());
         if self.context.is_some() {
@@ -110,7 +111,7 @@ impl Maps<'_> {
     }
 }
 
-/// The nodes' support of native sidecars.
+/// The nodes' support for native sidecars.
 #[derive(Debug, Clone)]
 pub(crate) struct Nodes {
     /// Whether a pod gets a native sidecar if the pod has no node yet, or its node is not in `by_name`.
@@ -151,7 +152,7 @@ pub(crate) async fn in_time<T>(
     await_response(request).await.map_err(|reason| Error::Unread { what: what(), reason })
 }
 
-/// Awaits an API response within the time limit; returns the reason for a failure as text for messages.
+/// Awaits an API response within the time limit; returns why it failed as a message.
 pub(crate) async fn await_response<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     match timeout(TIMEOUT, request).await {
         Ok(response) => response.map_err(|error| error.to_string()),

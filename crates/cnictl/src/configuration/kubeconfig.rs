@@ -1,7 +1,8 @@
-//! Finds the kubeconfig as kubectl does: the files that `KUBECONFIG` names, else the home directory's.
+//! Finds the kubeconfig as kubectl does: the files that `KUBECONFIG` names, or `.kube/config` in the home directory.
 //!
-//! `cluster` calls it for commands without `--kubeconfig`. Of several files the first one that has a name or the current context
-//! wins. Files that do not exist are skipped; one that cannot be read may be the one that is meant, so it is an error.
+//! The module `cluster` calls it for commands without `--kubeconfig`. If several files contain an entry of the same name, or a current
+//! context, the first file wins. Files that do not exist are skipped; a file that cannot be read is an error, because it may be the file
+//! that the user means.
 
 #![expect(clippy::disallowed_methods, reason = "reads the environment")]
 
@@ -15,11 +16,11 @@ use serve::cluster::Error;
 /// The files of a kubeconfig.
 pub(super) struct Files {
     paths: Vec<PathBuf>,
-    /// Whether `KUBECONFIG` names them.
+    /// Whether `KUBECONFIG` names the files.
     pub(super) are_given: bool,
 }
 
-/// A kubeconfig and the files that it consists of, for messages.
+/// A kubeconfig and the files that it was read from, for messages.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) kubeconfig: Kubeconfig,
@@ -27,7 +28,7 @@ pub(super) struct Found {
 }
 
 impl Files {
-    /// The files that the environment names.
+    /// Returns the files that `KUBECONFIG` names or, if it is unset or empty, the file in the home directory.
     pub(super) fn of_environment() -> Self {
         let given = env::var_os("KUBECONFIG").filter(|given| !given.is_empty());
         let are_given = given.is_some();
@@ -38,7 +39,7 @@ impl Files {
         Self { paths, are_given }
     }
 
-    /// Reads the files that exist and merges them; `None` if there is none.
+    /// Reads the files that exist and merges them; `None` if none exists.
     pub(super) fn read(&self) -> Result<Option<Found>, Error> {
         let mut merged: Option<(Kubeconfig, Vec<&Path>)> = None;
         for path in &self.paths {
@@ -48,7 +49,7 @@ impl Files {
                 Err(KubeconfigError::ReadConfig(cause, _)) if cause.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(wrong(error)),
             };
-            // An empty name of the context does not hide another file's.
+            // An empty `current-context` does not hide that of another file.
             let next = Kubeconfig { current_context: next.current_context.filter(|name| !name.is_empty()), ..next };
             merged = Some(match merged {
                 None => (next, vec![path]),
@@ -58,7 +59,7 @@ impl Files {
         Ok(merged.map(|(kubeconfig, files)| Found { kubeconfig, files: list(files.into_iter()).into() }))
     }
 
-    /// The files as text for messages.
+    /// Returns the paths of the files for messages.
     pub(super) fn names(&self) -> String {
         list(self.paths.iter().map(PathBuf::as_path))
     }

@@ -1,4 +1,4 @@
-//! Parses values and mesh configuration of an `IstioOperator` resource (`--operatorFileName`).
+//! Parses the values and the mesh configuration in an `IstioOperator` resource (`--operatorFileName`).
 
 use inject::istio::{self, Mesh, Values};
 use inject::yaml;
@@ -8,21 +8,20 @@ use super::super::Error;
 
 const FLAG: &str = "--operatorFileName";
 
-/// The profiles whose values are known: those of the charts, as far as pods are concerned, or [`implied`].
+/// The profiles whose values for pods are all used: the defaults of the charts, or what [`implied`] returns.
 const KNOWN: [&str; 4] = ["default", "empty", "minimal", OPENSHIFT];
 /// The profile for OpenShift.
 const OPENSHIFT: &str = "openshift";
-/// The profile with the values of [`OPENSHIFT`], and those of ambient mode, which are not known.
+/// The profile with the values of [`OPENSHIFT`] and with values for ambient mode, which are not used.
 const OPENSHIFT_AMBIENT: &str = "openshift-ambient";
 
-/// The parts of the configuration in the resource.
+/// The parts of the configuration that the resource contains.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
-    /// The values of the spec.
+    /// `spec.values`.
     pub(super) values: Option<Values>,
     pub(super) mesh: Option<Mesh>,
-    /// The values that other fields of the spec stand for. They are defaults of its own values, and replace those of values from
-    /// another source.
+    /// The values that other fields of the spec imply. They are defaults for `spec.values`, and override values from other sources.
     pub(super) implied: Value,
     /// A warning about the profile, if not all of its values are used.
     pub(super) unused_profile: Option<String>,
@@ -48,7 +47,7 @@ impl Operator {
     }
 }
 
-/// Returns a warning about a profile of which not all values are used.
+/// Returns a warning about a profile if not all of its values are used.
 fn unused(profile: &str) -> Option<String> {
     match profile {
         known if KNOWN.contains(&known) => None,
@@ -61,7 +60,7 @@ fn unused(profile: &str) -> Option<String> {
     }
 }
 
-/// Returns the values that fields of the spec other than `values` stand for.
+/// Returns the values that fields of the spec other than `values` imply.
 fn implied(spec: &Map<String, Value>, openshift: bool) -> Value {
     let mut values = match openshift {
         true => json!({"global": {"platform": "openshift"}, "pilot": {"cni": {"enabled": true, "provider": "multus"}}}),

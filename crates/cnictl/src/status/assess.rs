@@ -1,4 +1,4 @@
-//! Finds the agents' problems, from their reports or from the reason for which there is no report. Pure.
+//! Finds the agents' problems in their reports or, if a report is missing, in the reason for that. Pure.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) struct Agent {
     pub(super) report: Result<Box<Report>, Unreported>,
 }
 
-/// The reason for which there is no report of an agent, with the remedy if there is one.
+/// Why there is no report of an agent, with the remedy if there is one.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreported {
     #[error("no report within {0:?}")]
@@ -51,7 +51,7 @@ struct Failure {
 
 impl Unreported {
     /// Returns the reason for a response whose status is not 200. The body is a `Status` object if it comes from the
-    /// API server, and text if it comes from the agent.
+    /// API server, and plain text if it comes from the agent.
     pub(super) fn of_status(status: u16, body: &str) -> Self {
         let failure = serde_json::from_str(body).map(|Failure { message }| message);
         let message = failure.as_deref().unwrap_or(body).trim();
@@ -65,7 +65,7 @@ impl Unreported {
 }
 
 impl Agent {
-    /// The reasons for which the agent is not well; none if it is.
+    /// Returns the agent's problems; none if it is well.
     pub(super) fn problems(&self) -> Vec<String> {
         match &self.report {
             Ok(report) => report.problems(),
@@ -73,7 +73,7 @@ impl Agent {
         }
     }
 
-    /// The latest error of the agent or the plugin, with its time.
+    /// Returns the latest error of the agent or the plugin, with its time.
     pub(super) fn last_error(&self) -> Option<String> {
         let line = self.report.as_ref().ok()?.errors.first()?;
         Some(format!("{} {}", line.time, line.text))

@@ -1,6 +1,7 @@
 //! Lists the agents' pods and requests their reports through the API server's pod proxy.
 //!
-//! Responses are not trusted: their size, the time for each and the number of simultaneous ones are limited.
+//! Responses are not trusted: their size, the time for each response and the number of simultaneous requests are
+//! limited.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -25,7 +26,7 @@ const LABEL: &str = "k8s-app=istio-cni-node";
 const PORT: (&str, u16) = ("metrics", 15014);
 /// The number of pods in a page of the list.
 const PAGE: u32 = 500;
-/// The number of agents from which no further page of the list is requested.
+/// The number of agents at which no further page of the list is requested.
 const MAX_AGENTS: usize = 20_000;
 /// The maximum number of simultaneous requests for reports.
 const CONCURRENCY: usize = 64;
@@ -36,7 +37,7 @@ const MAX_REPORT: usize = 4 << 20;
 /// The time limit for a page of the list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The agents to request, and the limits.
+/// The agents whose reports are requested, and the limits.
 pub(super) struct Fetch {
     pub(super) client: Client,
     pub(super) namespace: Option<String>,
@@ -75,7 +76,7 @@ impl<'a> Progress<'a> {
 
 impl Fetch {
     /// Requests the reports of all agents. Returns the agents by node and pod, including an entry for each node without
-    /// an agent, and the reason if the nodes without an agent cannot be determined.
+    /// an agent, and the reason if it is unknown which nodes have no agent.
     pub(super) async fn agents(&self, progress: &mut Progress<'_>) -> Result<(Vec<Agent>, Option<String>), Error> {
         let places = self.places().await?;
         let with_agent: BTreeSet<_> =
@@ -160,7 +161,7 @@ impl Fetch {
     }
 }
 
-/// A pod of an agent.
+/// An agent's pod.
 struct Place {
     node: String,
     namespace: String,

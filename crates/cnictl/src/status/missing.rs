@@ -13,7 +13,7 @@ use serve::scheduling::selects;
 
 /// The number of objects in a page of a list.
 const PAGE: u32 = 500;
-/// The number of nodes from which no further page of the list is requested.
+/// The number of nodes at which no further page of the list is requested.
 const MAX_NODES: usize = 20_000;
 /// The time limit for a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// `has_agent(node, namespace)`: whether an agent of this namespace runs on the node.
 ///
 /// # Errors
-/// The reason for which DaemonSets or nodes cannot be listed.
+/// Why DaemonSets or nodes cannot be listed.
 pub(super) async fn agents(
     client: &Client,
     namespace: Option<&str>,
@@ -73,7 +73,7 @@ async fn nodes(client: &Client) -> Result<Vec<Node>, String> {
     }
 }
 
-/// Awaits a response for at most [`TIMEOUT`]; returns the reason for a failure as text.
+/// Awaits a response for at most [`TIMEOUT`]; returns why it failed as a message.
 async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     match timeout(TIMEOUT, request).await {
         Ok(response) => response.map_err(|error| error.to_string()),

@@ -60,7 +60,7 @@ fn place(agent: &Agent) -> String {
     if agent.pod.is_empty() { "none".to_owned() } else { format!("{}/{}", agent.namespace, agent.pod) }
 }
 
-/// The state of the agent and its installation.
+/// Returns the lines about the agent and its installation.
 fn state(agent: &Agent, report: &Report) -> Vec<Line> {
     let is_ready = report.not_ready.is_empty();
     let readiness = match (is_ready, report.active) {
@@ -80,7 +80,7 @@ fn state(agent: &Agent, report: &Report) -> Vec<Line> {
     lines.into_iter().chain(warnings).collect()
 }
 
-/// The pods by verdict.
+/// Returns the lines about the pods by verdict.
 fn pods(report: &Report, detail: Detail) -> Vec<Line> {
     let mut lines = vec![("redirected", None, report.counts.redirected.to_string())];
     for (reason, number) in &report.counts.skipped {

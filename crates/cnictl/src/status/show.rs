@@ -1,6 +1,6 @@
 //! Formats the agents' states: tables, one node in depth, JSON values. Pure.
 //!
-//! Control characters in texts are escaped, because names and messages come from pods and agents.
+//! Text output has its control characters escaped, because names and messages come from pods and agents.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ const GAP: usize = 3;
 /// The smallest width, in characters, to which the last column is shortened. Lines that are still too long are wrapped
 /// by the terminal.
 const MIN_CELL: usize = 16;
-/// The most agents whose problems follow the table.
+/// The maximum number of agents whose problems are listed below a table.
 const MAX_UNWELL: usize = 20;
 /// The width limit of a cell of a wide table, in characters.
 const MAX_WIDE_CELL: usize = 300;
 
-/// Formats a table with a line for each agent, and a line with the sums. A table without a column of problems is
-/// followed by the problems. `width`: the number of columns of the terminal, if known, to which the last cell of each
+/// Formats a table with a line for each agent, and a line with the sums. Unless the table is wide, and so has a column
+/// of problems, the problems follow it. `width`: the width of the terminal, if known, to which the last cell of each
 /// line is shortened.
 pub(super) fn table(agents: &[Agent], wide: bool, width: Option<usize>) -> String {
     let mut head =
@@ -40,8 +40,8 @@ pub(super) fn table(agents: &[Agent], wide: bool, width: Option<usize>) -> Strin
         + &if wide { String::new() } else { unwell(agents) }
 }
 
-/// A line for each agent whose report contains problems, up to [`MAX_UNWELL`]. The row of an agent without a report holds
-/// the reason already.
+/// Formats a line for each agent whose report contains problems, up to [`MAX_UNWELL`] lines. For an agent without a report, the table
+/// already contains the reason.
 fn unwell(agents: &[Agent]) -> String {
     let unwell: Vec<_> = agents.iter().filter(|agent| agent.report.is_ok() && !agent.problems().is_empty()).collect();
     let line =
@@ -119,7 +119,7 @@ fn sums(agents: &[Agent]) -> String {
     format!("\n{well} of {} agents are well; pods redirected: {redirected}, skipped: {skipped}\n", agents.len())
 }
 
-/// Formats all that the agents of a node report.
+/// Formats everything that the agents of a node report.
 pub(super) fn in_depth(agents: &[Agent]) -> String {
     let mut text = String::new();
     for agent in agents {
@@ -177,7 +177,7 @@ fn pods(report: &Report) -> Vec<Vec<String>> {
     report.pods.iter().map(row).collect()
 }
 
-/// A titled table; empty without rows.
+/// Formats a titled table; empty without rows.
 fn section(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
@@ -213,7 +213,7 @@ fn aligned(rows: &[Vec<String>], limit: usize, width: Option<usize>) -> String {
     })
 }
 
-/// A text of at most `width` characters; an ellipsis replaces the rest.
+/// Shortens a string to at most `width` characters; an ellipsis replaces the rest.
 fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     match text.char_indices().nth(width) {
         None => text.into(),
@@ -221,7 +221,8 @@ fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     }
 }
 
-/// A text in a cell: without control characters, shortened, and `-` if it is empty.
+/// Formats a string for a cell: escapes control characters, shortens it to `limit` characters, and replaces an empty
+/// string by `-`.
 fn shown(text: &str, limit: usize) -> String {
     let mut short = String::new();
     for (position, character) in text.chars().enumerate() {
@@ -234,7 +235,7 @@ fn shown(text: &str, limit: usize) -> String {
     if short.is_empty() { "-".to_owned() } else { short }
 }
 
-/// The agents as JSON values.
+/// Returns the agents as JSON values.
 pub(super) fn values(agents: &[Agent]) -> Vec<Value> {
     let value = |agent: &Agent| {
         let mut value = json!({

@@ -1,5 +1,5 @@
-//! Checks that each pod that is injected can start, whatever its author has written, by the webhook and by `kube-inject`: no admitted pod
-//! fails because of an annotation, a template or a setting. The suite `cluster` checks that the API server accepts such pods.
+//! Checks that each pod that the webhook or `kube-inject` injects can start, whatever its author wrote: no admitted pod fails because of an
+//! annotation, a template or a setting. The suite `cluster` checks that the API server accepts such pods.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The field by which a template moves a pod into a sandbox.
+/// The field by which a template gives a pod a sandboxed runtime.
 const SANDBOX: &str = r#""runtimeClassName":"gvisor""#;
 
-/// The kinds of documents with a pod, each with the pointer to the pod in it.
+/// The kinds of documents with a pod, each with its `apiVersion` and the JSON pointer to the pod.
 const KINDS: [(&str, &str, &str); 4] = [
     ("Pod", "v1", ""),
     ("Deployment", "apps/v1", "/spec/template"),
@@ -43,7 +43,7 @@ fn accepted() -> Result<(), Failed> {
     run(&(pod(), any::<[Index; 2]>(), any::<[bool; 2]>(), select(&KINDS[..])), |(pod, which, native, kind)| {
         let chosen = which.map(|which| which.get(&injectors));
         let mut documents: Vec<Value> = document(&chosen[0].injector, &pod, native[0], kind)?.into_iter().collect();
-        // The webhook is asked about the pod with its defaults.
+        // The API server passes the pod to the webhook with derived resources.
         let seen = with_derived_resources(&pod);
         let mut present = seen.clone();
         for (configured, native) in chosen.iter().zip(native) {
@@ -119,7 +119,8 @@ fn document(
     }
 }
 
-/// Checks that the plugin accepts an injected pod, that its names are unique, and that what it refers to is there.
+/// Checks that the plugin accepts an injected pod, that names are unique, that containers have images, and that mounted
+/// volumes exist.
 fn starts(pod: &Value) -> Result<(), String> {
     let facts = PodFacts::from_pod_json(pod.to_string().as_bytes()).map_err(|error| error.to_string())?;
     podfacts::of_pod(&facts).map_err(|error| error.to_string())?;
@@ -148,8 +149,8 @@ fn starts(pod: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that `explain` calls each of these pods redirected or skipped, unless a template moves it into a sandbox: such a pod
-/// is admitted with a warning, and its `istio-validation` fails.
+/// Checks that `explain` reports each of these pods as redirected or skipped, except pods to which a template gives a sandboxed runtime:
+/// they are admitted with a warning, and their `istio-validation` fails.
 fn explained(documents: &[Value], arguments: &[&str]) -> Result<(), String> {
     let texts = documents.iter().map(Value::to_string);
     let text = texts.filter(|text| !text.contains(SANDBOX)).map(|text| text + "\n---\n").collect::<String>();
@@ -159,7 +160,7 @@ fn explained(documents: &[Value], arguments: &[&str]) -> Result<(), String> {
     explain(arguments, text.as_bytes()).map_err(|error| format!("{}\n{text}", error.message().unwrap_or_default()))
 }
 
-/// Returns the arguments by which `explain` reads a configuration.
+/// Returns the arguments with which `explain` reads a configuration.
 fn arguments(configured: &Configured, mesh: &Path, native: bool) -> Vec<String> {
     let platform = if configured.platform == Platform::OpenShift { "openshift" } else { "kubernetes" };
     let mut arguments = vec![format!("--nativeSidecars={native}"), format!("--platform={platform}")];

@@ -1,4 +1,5 @@
-//! Tests of pods that are injected again with other settings: the result is that of the second injection alone.
+//! Tests of pods that are injected again with other settings: the result must be the same as by the second injection
+//! alone.
 
 mod changes;
 mod documents;
@@ -94,7 +95,7 @@ fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether the values of these settings redirect what Istio's default values redirect.
+/// Whether the values of these settings redirect the same traffic as Istio's default values.
 fn are_usual(settings: &Path) -> bool {
     let values = std::fs::read_to_string(settings.join("values.json")).unwrap_or_default();
     let values: Value = serde_json::from_str(&values).unwrap_or_default();
@@ -110,7 +111,8 @@ fn are_usual(settings: &Path) -> bool {
     usual.iter().all(|(key, value)| proxy[*key].as_str().unwrap_or_default() == *value)
 }
 
-/// Returns the injections with all settings; `all`: of the corpus, not only its usual ones.
+/// Returns the injections with the settings of the corpus and with built-in ones. `all`: also with settings of the
+/// corpus that redirect other traffic than usual.
 fn injections(settings: &Path, all: bool) -> Result<Vec<Injection>, Failed> {
     let mut directories: Vec<_> = std::fs::read_dir(settings)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     directories.sort();
@@ -125,8 +127,8 @@ fn injections(settings: &Path, all: bool) -> Result<Vec<Injection>, Failed> {
     Ok(injections)
 }
 
-/// Checks that documents are injected again as pods are, though `kube-inject` leaves no record but Istio's own where that
-/// suffices: for all settings that redirect as usual.
+/// Checks that a second `kube-inject` gives the same document as the second alone, for all pairs of settings that redirect the usual
+/// traffic, although `kube-inject` records no more than Istio where that suffices.
 fn all_pairs_of_documents(settings: &Path) -> Result<(), Failed> {
     let injections = injections(settings, false)?;
     let probes = json!({"name": "app", "image": "i", "livenessProbe": {"httpGet": {"port": 80}, "timeoutSeconds": 2},
@@ -177,8 +179,7 @@ fn all_pairs(settings: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that settings that inject no sidecar leave a pod as it is, and that a pod whose validation would find no redirection
-/// then is refused.
+/// Checks that settings that inject no sidecar leave a pod unchanged, or refuse it if its validation would find no redirection then.
 fn stays(declining: &Injection, pod: &Value) -> Result<(), Failed> {
     let asked = declining.asked(pod);
     let inits = asked["spec"]["initContainers"].as_array().map_or(&[][..], Vec::as_slice);
@@ -196,7 +197,7 @@ fn stays(declining: &Injection, pod: &Value) -> Result<(), Failed> {
     }
 }
 
-/// Fails if two injected containers of a pod have one name.
+/// Fails if two injected containers of a pod have the same name.
 fn once_each(pod: &Value) -> Result<(), Failed> {
     let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].as_array().cloned().unwrap_or_default());
     let mut names: Vec<String> = lists.iter().flatten().map(|container| container["name"].to_string()).collect();
@@ -223,7 +224,7 @@ fn no_longer_native() -> Result<(), Failed> {
             let twice = second.inject(&first.inject(&pod)?)?;
             once_each(&twice)?;
             same(&second.inject(&pod)?, &twice)?;
-            // The documents of `kube-inject` have no record but Istio's own.
+            // Documents of `kube-inject` contain no record except Istio's own.
             let twice = second.kube_inject(&first.kube_inject(&pod)?)?;
             once_each(&twice)?;
             same(&second.kube_inject(&pod)?, &twice)?;
@@ -237,7 +238,7 @@ fn restart_policy() -> Result<(), Failed> {
     let app = json!({"name": "app", "image": "i", "ports": [{"containerPort": 80}]});
     for own in [json!({"restartPolicy": "Always"}), json!({"tty": true})] {
         let mut own = own;
-        // The ports in a variable of the sidecar show the list.
+        // The order of the ports in a variable of the sidecar shows in which list the sidecar is.
         own["ports"] = json!([{"containerPort": 7}]);
         own["name"] = "istio-proxy".into();
         own["image"] = "auto".into();
@@ -257,8 +258,8 @@ fn restart_policy() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Names of ports are unique within a container only. The record of a review has the port as its author wrote it; without it, the
-/// number of a named port becomes the name.
+/// Checks probes with ports whose names are unique only within a container. The record of a review contains the port as its author wrote
+/// it; without that record, the number of a named port of the container is restored as the name.
 fn ports_of_one_name() -> Result<(), Failed> {
     let (first, second) = (built_in(true)?, built_in(false)?);
     let http = |port: u16| json!([{"name": "http", "containerPort": port}]);
@@ -302,7 +303,7 @@ fn additions() -> Result<(), Failed> {
             return Err(format!("native {native}: {twice}").into());
         }
         same(&twice, &injection.inject(&twice)?)?;
-        // With other settings no record tells what was added from what the former settings added.
+        // With other settings, the addition is lost: no record distinguishes it from what the former settings added.
         let mut other = built_in(!native)?.inject(&changed)?;
         if sidecar(&mut other)?["env"].as_array().is_some_and(|env| env.contains(&variable)) {
             return Err(format!("other than native {native}: {other}").into());
@@ -325,7 +326,7 @@ fn changed_applications() -> Result<(), Failed> {
     expected["metadata"]["annotations"] = json!({"later": "yes"});
     let (mut expected, mut twice) = (second.inject(&expected)?, second.inject(&changed)?);
     for pod in [&mut expected, &mut twice] {
-        // The record of the first injection says that the pod had no annotations.
+        // The records differ: only the record of the first injection is about a pod without annotations.
         pod["metadata"]["annotations"]["sidecar.istio.io/status"].take();
     }
     same(&expected, &twice)

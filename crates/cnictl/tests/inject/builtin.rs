@@ -21,18 +21,19 @@ use super::on_purpose;
 use compare::{Difference, differences};
 use explained::{EXPLAINED, Inputs};
 
-/// Templates of Istio's configuration that belong to the controller of gateways and are for no pod.
+/// Templates in Istio's configuration that only its gateway controller uses, and no pod.
 const OF_GATEWAY_CONTROLLER: [&str; 4] = ["agentgateway", "agentgateway-waypoint", "kube-gateway", "waypoint"];
 
 /// The least share of cases that equal Istio's output, in percent.
 const LEAST: usize = 95;
 
-/// The cases of the run: the number of all, the equal ones, and those with a difference by its name.
+/// The results of a run: the number of cases, of equal cases, and the cases with a difference by its name.
 #[derive(Default)]
 struct Table {
     total: usize,
     equal: usize,
-    /// The equal cases of whose expected output a part is changed on purpose, whatever the templates are.
+    /// The equal cases in whose expected output a part is changed on purpose, for a difference that does not depend on
+    /// the templates.
     changed: BTreeSet<String>,
     by_name: BTreeMap<&'static str, BTreeSet<String>>,
     unexplained: Vec<String>,
@@ -126,7 +127,8 @@ fn equal(corpus: &Path) -> Result<(), Failed> {
     enough.then_some(()).ok_or_else(|| format!("fewer than {LEAST} % of the cases are equal").into())
 }
 
-/// Returns the configuration with the built-in templates in place of Istio's; templates of its own stay.
+/// Returns the configuration with the built-in templates in place of Istio's, and without those of the gateway
+/// controller; other templates stay.
 fn with_built_in(config: &str) -> Result<String, Failed> {
     let mut config = yaml::value(config)?;
     let templates = config["templates"].as_object_mut().ok_or("the configuration has no templates")?;
@@ -150,7 +152,7 @@ fn inputs(dir: &Path, pod: &str) -> Result<Inputs, Failed> {
     })
 }
 
-/// A case of the corpus, injected.
+/// The result of injecting a case of the corpus.
 struct Compared {
     inputs: Inputs,
     found: Vec<Difference>,
@@ -267,14 +269,15 @@ fn injected(inputs: &Inputs, config: &str, pod: &Value) -> Result<Value, Failed>
     }
 }
 
-/// Removes the status, which names what the differences show.
+/// Removes the status, which only repeats the names of what was added.
 fn without_status(pod: &mut Value) {
     if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.shift_remove("sidecar.istio.io/status");
     }
 }
 
-/// Runs the command of `grpc-simple`, with the pod's names in place of variables as the kubelet puts them there.
+/// Runs the command of `grpc-simple`, with the pod's names in place of the variables that the kubelet expands, and
+/// checks the file that the command writes.
 fn bootstrap() -> Result<(), Failed> {
     let injector = Injector::new(BuiltIn::default().config()?);
     let metadata = json!({"name": "web", "annotations": {"inject.istio.io/templates": "grpc-simple"}});

@@ -1,5 +1,5 @@
-//! Compares the bytes that `istio-cnictl kube-inject` writes with those of `istioctl`, for each case of the corpus
-//! with a `want.yaml`.
+//! Compares the bytes that `istio-cnictl kube-inject` writes with the bytes that `istioctl` writes, for each case of
+//! the corpus with a `want.yaml`.
 
 use std::fs;
 use std::path::Path;

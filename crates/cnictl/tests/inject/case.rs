@@ -19,7 +19,7 @@ impl Case {
         Self::with_config(dir, |config| Ok(config.to_owned()))
     }
 
-    /// Reads a case and the settings that it names, with another configuration in place of Istio's.
+    /// Reads a case and the settings that it names; `other` replaces Istio's configuration.
     pub(crate) fn with_config(dir: &Path, other: fn(&str) -> Result<String, Failed>) -> Result<Self, Failed> {
         let json: Value = serde_json::from_str(&read(dir, "case.json")?)?;
         let word = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
@@ -40,14 +40,14 @@ impl Case {
         self.json["native_sidecars"] == true
     }
 
-    /// The annotations that OpenShift sets on the namespace.
+    /// Returns the annotations that OpenShift sets on the namespace.
     pub(crate) fn namespace_annotations(&self) -> BTreeMap<String, String> {
         let annotations = self.json["namespace_annotations"].as_object().into_iter().flatten();
         annotations.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
     }
 }
 
-/// A file of a case.
+/// Reads a file of a case.
 pub(crate) fn read(dir: &Path, name: &str) -> Result<String, Failed> {
     let path = dir.join(name);
     std::fs::read_to_string(&path).map_err(|error| Failed::from(format!("{}: {error}", path.display())))

@@ -1,5 +1,5 @@
-//! Tests of the statements and the example in a published description of Dapr's injector of release 1.4, one case each.
-//! Cases that correct an error of the description are marked.
+//! Tests of the statements and the example in a published description of the injector of Dapr 1.4, one trial for each.
+//! Trials that correct an error in the description are marked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,7 +170,8 @@ fn identity() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Annotations set the sidecar's arguments, and the delay, timeout, period and threshold of its probes.
+/// Checks that annotations set the sidecar's arguments, and the delay, timeout, period and threshold of its readiness
+/// probe.
 fn arguments() -> Result<(), Failed> {
     let mut pod = pod()?;
     for (name, value) in [

@@ -279,7 +279,7 @@ fn native() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A document gets the templates that the webhook gives to its pod.
+/// Checks that a document gets the templates that the webhook applies to its pod.
 fn document() -> Result<(), Failed> {
     let team = "spec: {containers: [{name: istio-proxy, env: [{name: TEAM, value: a}]}]}";
     for (default, role, of_team) in
@@ -371,7 +371,7 @@ fn remembered() -> Result<(), Failed> {
     let mut changed = once.clone();
     changed["spec"]["containers"][0]["image"] = "changed:2".into();
     equal(&injected(&changed, VALUES)?, &once)?;
-    // Arguments that were changed after the first review are replaced by those of the template.
+    // Arguments that were changed after the first review are replaced by the template's.
     changed["spec"]["containers"][0]["args"] = json!(["changed"]);
     equal(&injected(&changed, VALUES)?, &once)
 }

@@ -1,4 +1,4 @@
-//! Compares documents of `kube-inject` with Istio's, byte for byte, but for differences [on purpose](super::on_purpose).
+//! Compares documents of `kube-inject` with Istio's, byte for byte, except for differences [on purpose](super::on_purpose).
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Handlers of containers that start before the agent: it answers none of them, whether they are rewritten or not.
+//! Tests of handlers of containers that start before the agent, which answers none of them, whether they are rewritten
+//! or not.
 
 mod hooks;
 
@@ -31,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The handlers of an init container for which the next containers wait.
+/// Returns handlers of an init container for which the next containers wait, each with the JSON pointer to it.
 fn handlers() -> [(&'static str, Value); 3] {
     [
         ("/startupProbe", json!({"startupProbe": {"tcpSocket": {"port": 9000}}})),
@@ -51,7 +52,7 @@ fn injector(values: Value) -> Result<Injector, Failed> {
     Ok(Injector::new(BuiltIn::config_with(Values::new(values), None, None)?))
 }
 
-/// Returns the injected pod and its warnings, or the reason against it.
+/// Returns the injected pod and its warnings, or the reason why it is refused.
 fn review(
     injector: &Injector,
     pod: &Value,
@@ -64,7 +65,8 @@ fn review(
     }
 }
 
-/// `istio-init` follows the pod's own init containers, a gateway's traffic is not redirected, and ports may be excluded.
+/// Checks handlers whose ports nothing captures: `istio-init` follows the pod's own init containers, a gateway's traffic is not redirected,
+/// or the port is excluded.
 fn stays() -> Result<(), Failed> {
     let (plugin, no_plugin) = (json!({}), json!({"pilot": {"cni": {"enabled": false}}}));
     let direct = json!({annotation::INTERCEPTION_MODE: "NONE"});
@@ -128,7 +130,7 @@ fn rewritten() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Istio's injector rewrites such a handler.
+/// Checks a pod with such a handler as Istio's injector rewrites it.
 fn injected_before() -> Result<(), Failed> {
     let injector = injector(json!({}))?;
     let plain = pod(&json!({}), &json!({}));
@@ -164,7 +166,7 @@ fn of_application() -> Result<(), Failed> {
         if once.is_err() != is_early {
             return Err(format!("{annotations} {native}: {once:?}").into());
         }
-        // Istio rewrites the hook, also where it is in vain; its recorded outputs have it.
+        // Istio rewrites the hook even if no agent answers it; its recorded outputs contain the rewritten hook.
         let is_rewritten = annotations.get(annotation::TEMPLATES).is_none();
         let app =
             injected["spec"]["containers"].as_array().and_then(|all| all.iter().find(|item| item["name"] == "app"));
@@ -204,7 +206,7 @@ fn own_paths() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks an injected pod, as `explain` does.
+/// Checks an injected pod as `explain` does.
 fn checked(injector: &Injector, pod: &Value) -> Result<(), Failed> {
     Ok(injector.check(pod, "shop", None)?)
 }
@@ -219,7 +221,8 @@ fn unsupported() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The kubelet's requests arrive by `eth0`.
+/// Checks that an excluded interface makes it unknown whether a port is captured, unless it is `eth0`, by which the
+/// kubelet's requests arrive.
 fn interfaces() -> Result<(), Failed> {
     for (interfaces, is_known) in [("net1", false), ("net1,eth0", true), ("", true)] {
         for (pointer, handler) in handlers() {
@@ -264,7 +267,7 @@ fn no_port() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The kubelet asks it while the next init containers run.
+/// Checks a livenessProbe that the kubelet runs while the next init containers run.
 fn liveness() -> Result<(), Failed> {
     let handler = json!({"livenessProbe": {"tcpSocket": {"port": 9000}}});
     for (annotations, is_followed, native, is_kept, is_named) in [

@@ -1,16 +1,16 @@
 //! Compares an object before and after it was parsed and serialized by a Kubernetes type: no value may be lost or
 //! added.
 //!
-//! The types are those of Go, so that a field which the committed table lacks or has with another type is compared,
-//! too. Values must be equal or in the canonical form of Go's types.
+//! The types are Go's, so that a field that the committed table lacks or has with another type is compared, too. Values
+//! must be equal or in the canonical form of Go's types.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::random::{Field, Types};
 
-/// Returns the paths at which `after` has no value or another value than `before`, or has an additional value that is
-/// not its type's zero value.
+/// Returns the paths at which `after` lacks a value of `before` or has a different one, or has an additional value that
+/// is not the zero value of its type.
 pub(crate) fn changes(types: &Types, of: &str, before: &Value, after: &Value) -> Vec<String> {
     let mut comparison = Comparison { types, changes: Vec::new() };
     comparison.value("", of, before, Some(after));
@@ -86,7 +86,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Whether Go treats a value in a document like a missing one.
+/// Whether Go treats a value in a document like a missing value.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,

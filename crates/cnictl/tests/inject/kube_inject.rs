@@ -11,21 +11,21 @@ struct Arguments {
     command: Command,
 }
 
-/// Returns standard output of `kube-inject` for these arguments and this input.
+/// Returns the standard output of `kube-inject` for these arguments and this input.
 pub(crate) fn kube_inject(arguments: &[&str], input: &[u8]) -> Result<String, Failed> {
     let (out, result) = run("kube-inject", arguments, input)?;
     result?;
     Ok(out)
 }
 
-/// Checks that each pod of these documents starts by `explain`.
+/// Checks by `explain` that each pod in these documents can start.
 pub(crate) fn explain(arguments: &[&str], input: &[u8]) -> Result<(), Failed> {
     let arguments: Vec<&str> = ["-n", "shop"].iter().chain(arguments).copied().collect();
     let (out, result) = run("explain", &arguments, input)?;
     result.map_err(|error| format!("{error}\n{out}").into())
 }
 
-/// Returns standard output of a command that reads this input, and its result.
+/// Returns the standard output of a command that reads this input, and its result.
 fn run(command: &str, arguments: &[&str], mut input: &[u8]) -> Result<(String, Result<(), Error>), Failed> {
     let all = ["istio-cnictl", command, "-f", "-"].into_iter().chain(arguments.iter().copied());
     let command = Arguments::try_parse_from(all)?.command;

@@ -20,14 +20,15 @@ pub(crate) struct Answer {
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/kubetypes");
 
-/// Returns the reason why the program cannot be built.
+/// Returns why the program cannot be built; `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     go::missing(MODULE)
 }
 
-/// Runs the Go program with this argument and stdin and stdout piped.
+/// Runs the Go program with this argument, and with stdin and stdout piped.
 fn spawn(argument: &str) -> Result<Child> {
-    // The file is removed once the program runs: a static value is never dropped.
+    // The file is removed as soon as the program runs, because the running program is kept in a static, which is never
+    // dropped.
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("kubetypes");
     go::build(MODULE, &path)?;

@@ -1,4 +1,4 @@
-//! Compares patches with those of Istio 1.8's webhook: the same operations in the same order.
+//! Compares patches with the patches of Istio 1.8's webhook: the same operations in the same order.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Compares injection with Istio's expected outputs, and checks properties of every injection.
 //!
 //! Enumerates the cases under `CORPUS_DIR` (default `../shared/corpus`). Each case names its settings and contains a
-//! mesh, a pod or documents, and the expected output. Further cases can be added to the corpus.
+//! mesh, a pod or documents, and the expected output. Cases that are added to the corpus run as well.
 
 #![expect(clippy::disallowed_methods, reason = "reads the corpus and runs Go")]
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]

@@ -15,7 +15,7 @@ use super::types::{equal, is_embedded, rng};
 /// The number of random manifests.
 const MANIFESTS: usize = 250;
 
-/// One in this number of pods has injection disabled.
+/// One in this many pods has injection disabled.
 const DECLINES: u32 = 4;
 
 /// For each kind of manifest: the Go type, the apiVersion, the JSON pointer to the object with the pod's spec and

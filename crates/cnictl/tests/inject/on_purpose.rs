@@ -1,4 +1,4 @@
-//! Istio's expected outputs, changed where this project's injection differs on purpose; docs/webhook.md has the reasons.
+//! Istio's expected outputs, changed where this project's injection differs on purpose; docs/webhook.md states the reasons.
 
 use gotemplate::Budget;
 use inject::{documents, merge_pod, read, write};
@@ -23,11 +23,12 @@ pub(crate) fn expected(input: &str, want: &str) -> Result<String, Failed> {
             text.extend([want, "---\n"]);
         }
     }
-    // A document that passes as it is may lack a newline.
+    // A document that is passed through unchanged may lack the final newline.
     Ok(if text == format!("{want}\n---\n") { want.to_owned() } else { text })
 }
 
-/// Adds to the metadata of a cron job's pod template what Istio adds to those of the job template.
+/// Adds to the metadata of a cron job's pod template what Istio adds to the metadata of the job template. Returns
+/// whether the document has a pod template.
 fn cron_job(input: &Value, document: &mut Value) -> bool {
     let job = "/spec/jobTemplate/metadata";
     let pod = input.pointer("/spec/jobTemplate/spec/template/metadata").cloned();
@@ -43,8 +44,8 @@ fn cron_job(input: &Value, document: &mut Value) -> bool {
     metadata.map(|metadata| *metadata = pod).is_some()
 }
 
-/// Merges a sidecar without an image into the one in the other list, if Istio has added the former because a template
-/// names it among the containers although it is native. Returns whether there are two.
+/// Merges a sidecar without an image among the containers into the native sidecar. Istio adds the former if a template
+/// names the sidecar among the containers although it is native. Returns whether there were two.
 pub(crate) fn one_sidecar(pod: &mut Value) -> Result<bool, Failed> {
     let is = |container: &Value, image: bool| container["name"] == SIDECAR && container.get("image").is_some() == image;
     let native = pod["spec"]["initContainers"].as_array().is_some_and(|list| list.iter().any(|c| is(c, true)));

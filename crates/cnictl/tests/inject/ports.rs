@@ -1,4 +1,5 @@
-//! The ports on which the agent and the proxy listen: of variables, of values, and of annotations that need them.
+//! Tests of the ports on which the agent and the proxy listen, as variables and values set them, and of the annotations
+//! that need these ports.
 
 use contract::annotation;
 use inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Values};
@@ -70,7 +71,8 @@ fn taken() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Go's `strconv.Atoi` reads decimal digits alone, and what it cannot read leaves the default.
+/// Checks that a variable is read as by Go's `strconv.Atoi`: a decimal number is used; any other value leaves the
+/// default port, with a warning unless it is empty.
 fn read() -> Result<(), Failed> {
     for template in ["sidecar", "gateway"] {
         for (text, ready, metrics) in [

@@ -36,7 +36,7 @@ pub(crate) fn run<T: std::fmt::Debug>(
     runner.run(strategy, check).map_err(|error| error.to_string().into())
 }
 
-/// Small documents with keys that a JSON pointer must escape.
+/// Generates small documents with keys that a JSON pointer must escape.
 fn document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -117,7 +117,7 @@ pub(crate) fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The API server refuses duplicate names of containers.
+/// Removes containers with the name of an earlier one, because the API server refuses duplicate names.
 fn distinct(mut containers: Vec<Value>) -> Value {
     let mut seen = std::collections::BTreeSet::new();
     containers.retain(|container| seen.insert(container["name"].to_string()));

@@ -1,4 +1,4 @@
-//! Generates random objects of any type of the table: zeroes, nulls, empty lists, scalars in every spelling.
+//! Generates random objects of any type in the table: with zeroes, nulls, empty lists, and scalars in every spelling.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct Types(BTreeMap<&'static str, Vec<Field>>);
 const VALUES: usize = 150;
 
 impl Types {
-    /// Parses a table in the form of [`TABLE`].
+    /// Parses a table in the format of [`TABLE`].
     pub(crate) fn parse(table: &'static str) -> Self {
         let mut types = BTreeMap::<_, Vec<_>>::new();
         let mut current = "";
@@ -85,8 +85,8 @@ impl Draw<'_> {
         let rare = 2 + depth.min(3);
         let mut members = Map::new();
         for Field { key, of, .. } in self.types.fields(name) {
-            // sigs.k8s.io/yaml also adds an empty `image: {}` to the volume, because it takes the keys of `rbd`, which
-            // is a field of an embedded struct, for keys of the volume itself.
+            // No volume has the field `rbd`: with it, sigs.k8s.io/yaml adds an empty `image: {}` to the volume, because
+            // it takes the keys of `rbd`, a field of an embedded struct, for keys of the volume itself.
             if (name, *key) == ("core.Volume", "rbd") {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! What the API server, the kubelet or Multus would refuse of an injected pod, and what they would not.
+//! Tests of injected pods that the API server, the kubelet or Multus would refuse, and of similar pods that they
+//! accept.
 
 use contract::annotation;
 use inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Platform, Request, Settings, Values};
@@ -70,7 +71,7 @@ fn harmless() -> Result<(), Failed> {
     Ok(())
 }
 
-/// YAML reads `5` as a number, of which Istio's template prints the text.
+/// Checks a revision and a namespace that YAML reads as numbers, which Istio's template prints.
 fn numbers() -> Result<(), Failed> {
     for (values, address) in [
         (json!({"revision": 5}), "istiod-5.istio-system.svc:15012"),
@@ -170,7 +171,7 @@ fn volumes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Istio's recorded outputs have such a path.
+/// Checks that an absolute path causes only a warning, because Istio's recorded outputs contain one.
 fn absolute() -> Result<(), Failed> {
     let injector = built_in(json!({}))?;
     for volume in [
@@ -214,7 +215,7 @@ fn restricted() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The plugin skips pods of this namespace by default.
+/// Checks that a validation of a former injection is refused in `kube-system`, whose pods the plugin skips by default.
 fn excluded() -> Result<(), Failed> {
     let injector = built_in(json!({}))?;
     let (mut injected, _) = review(&injector, &pod(&json!({})))??;

@@ -1,5 +1,5 @@
-//! Compares the pods that result from the webhook's patches with those from Istio's, and checks properties of every
-//! patch.
+//! Compares the pods that result from the webhook's patches with the pods that result from Istio's, and checks
+//! properties of every patch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -38,7 +38,7 @@ fn containers(pod: &mut Value, named: bool) -> Vec<&mut Value> {
     all.filter(|container| (container["name"] == "istio-proxy") == named).collect()
 }
 
-/// Changes of a container by another webhook or the pod's author.
+/// Generates a change of a container by another webhook or the pod's author.
 fn change() -> impl Strategy<Value = (&'static str, Value)> {
     prop_oneof![
         Just(("image", json!("changed:2"))),
@@ -140,11 +140,10 @@ fn no_override() -> Result<(), Failed> {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app"}]}});
     let once = injected(&old, &pod, false)?;
     let twice = injected(&new, &once, false)?;
-    // The other template has no arguments, and so has the container.
+    // The other template has no arguments, so the container has none.
     equal(&json!({"name": "istio-proxy", "image": "r/p:2"}), &twice["spec"]["containers"][1], "another template")?;
     equal(&Value::Null, &twice["metadata"]["annotations"]["proxy.istio.io/overrides"], "the annotation")?;
-    // If the status annotation is missing, the injector treats the sidecar as a container that the pod's author has
-    // written.
+    // If the status annotation is missing, the injector treats the sidecar as a container that the pod's author wrote.
     let mut own = once;
     own["metadata"]["annotations"].as_object_mut().and_then(|annotations| annotations.shift_remove(STATUS));
     let twice = injected(&new, &own, false)?;

@@ -1,6 +1,6 @@
 //! Tests of the statements and examples in three published descriptions of Istio's injection: "How sidecar injection
 //! works" (1.6), "A flexible way to inject sidecars" (1.8) and "The journey of Istio begins" (1.0). Rows that correct
-//! an error of a description are marked.
+//! an error in a description are marked.
 
 mod decisions;
 
@@ -59,7 +59,7 @@ fn decided(row: &Row) -> Result<(), Failed> {
     }
 }
 
-/// Four rows of the published table: combinations of neverInjectSelector and alwaysInjectSelector.
+/// Checks four rows of the published table: combinations of neverInjectSelector and alwaysInjectSelector.
 fn table(enabled: bool, annotation: &str) -> Result<(), Failed> {
     let config = if enabled { SELECTORS } else { SELECTORS_DISABLED };
     let injector = injector(&format!("{config}\ntemplate: '{TEMPLATE}'"), "", "")?;
@@ -220,7 +220,7 @@ fn order() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Renders the part of a template of 1.0 and 1.1 that the description shows.
+/// Renders the part of a template of 1.0 and 1.1 that the description shows, and checks the injected containers.
 fn brackets() -> Result<(), Failed> {
     let template = "policy: enabled
 template: |-

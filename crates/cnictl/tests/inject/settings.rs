@@ -34,7 +34,7 @@ fn injector(values: &str, mesh: &str, platform: Platform) -> Result<Injector, Fa
 
 const VALUES: &str = "{global: {hub: h, tag: t, variant: debug, network: of-values}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: REWRITES}}";
 
-/// Returns a pod that has this metadata and a probe, after a review.
+/// Returns a pod with this metadata and a probe, after a review.
 fn injected(injector: &Injector, metadata: &Value, env: &[(&str, &str)]) -> Result<Value, Failed> {
     let app = json!({"name": "app", "livenessProbe": {"httpGet": {"port": 80}}});
     let pod = json!({"metadata": metadata, "spec": {"containers": [app]}});

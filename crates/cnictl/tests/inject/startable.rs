@@ -1,5 +1,5 @@
-//! Property: a pod that the injector admits is one whose traffic the plugin can redirect. A random value of an annotation,
-//! or of Helm's values, is refused with its name, or accepted by the plugin.
+//! Property: the plugin can redirect the traffic of each pod that the injector admits. A random value of an annotation, or of Helm's
+//! values, is refused with its name, or accepted by the plugin.
 
 use contract::annotation;
 use inject::istio::{BuiltIn, Config, Era, InjectionOutcome, Injector, Request, Settings, Values};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::property::run;
 
-/// The annotations that the plugin reads, each with the value of Helm that a template uses in its place.
+/// The annotations that the plugin reads, each with the Helm value that a template uses by default.
 const READ: [(&str, &str); 10] = [
     (annotation::INTERCEPTION_MODE, "mode"),
     (annotation::INCLUDE_INBOUND_PORTS, "includeInboundPorts"),
@@ -38,7 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Generates texts that are valid lists, or almost.
+/// Generates strings that are valid lists, or almost.
 fn text() -> impl Strategy<Value = String> {
     const PARTS: [&str; 44] = [
         "",
@@ -91,7 +91,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![9 => list, 1 => long.prop_map(|(part, count)| vec![part; count].join(","))]
 }
 
-/// A template that makes annotations and a command line of the annotations and of Helm's values.
+/// Returns a template that writes the annotations, or Helm's values by default, as annotations and into a command line.
 fn template() -> String {
     let mut template = "metadata:\n  annotations:\n".to_owned();
     for (name, value) in READ {
@@ -107,7 +107,7 @@ fn template() -> String {
     template + "  containers:\n  - {name: istio-proxy, image: i, args: [proxy, sidecar]}\n"
 }
 
-/// Helm's values with this one replaced.
+/// Returns an injector with this template and with Helm's values, one of which is replaced.
 fn settings(replaced: Option<(&str, &str)>) -> Result<Injector, Failed> {
     let mut values = json!({"mode": "REDIRECT", "includeInboundPorts": "*", "includeIPRanges": "*"});
     for (_, name) in READ {
@@ -123,7 +123,7 @@ fn settings(replaced: Option<(&str, &str)>) -> Result<Injector, Failed> {
     Ok(Injector::new(Config { settings, values, ..config }))
 }
 
-/// Returns the reason for which a pod is refused, and fails if it is admitted and cannot start.
+/// Returns why a pod is refused; fails if it is admitted and cannot start.
 fn refusal(injector: &Injector, pod: &Value) -> Result<Option<String>, Failed> {
     match injector.review(&Request::new(pod, "shop")) {
         Err(error) => Ok(Some(error.to_string())),
@@ -161,7 +161,7 @@ fn values() -> Result<(), Failed> {
     reason.contains("excludeOutboundPorts").then_some(()).ok_or_else(|| reason.into())
 }
 
-/// A pod whose `istio-validation` waits for a redirection that the plugin does not make is refused with the plugin's reason.
+/// Checks that a pod whose `istio-validation` waits for a redirection that the plugin does not make is refused with the plugin's reason.
 fn skipped() -> Result<(), Failed> {
     let built_in = || Ok::<_, Failed>(BuiltIn::default().config()?);
     let mut former = built_in()?;
@@ -185,13 +185,13 @@ fn skipped() -> Result<(), Failed> {
             return Err(format!("{annotations}: {refused}").into());
         }
     }
-    // Without an interception there is no validation, and with `istio-init` the plugin is not needed.
+    // Without an interception there is no validation, so the pod is admitted.
     let none = json!({annotation::INTERCEPTION_MODE: "NONE"});
     let pod = json!({"metadata": {"annotations": none}, "spec": {"containers": [{"name": "app"}]}});
     refusal(&Injector::new(built_in()?), &pod)?.map_or(Ok(()), |reason| Err(reason.into()))
 }
 
-/// A former injection leaves its validation in a pod that gets no sidecar any more.
+/// Checks that a pod that no longer gets a sidecar is refused if a former injection left its validation in it.
 fn left_behind() -> Result<(), Failed> {
     let injector = Injector::new(BuiltIn::default().config()?);
     let plain = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "a:1"}]}});
@@ -225,8 +225,8 @@ fn left_behind() -> Result<(), Failed> {
     Ok(())
 }
 
-/// `istio-init` programs rules only before they are validated, and only with the right to do so. An injected validation is the first
-/// init container.
+/// Checks pods with their own `istio-init`, which can program rules only before they are validated, and only with the right to do so. An
+/// injected validation is the first init container.
 fn own_init() -> Result<(), Failed> {
     let injector = Injector::new(BuiltIn::default().config()?);
     let init = |context: Value| json!({"name": "istio-init", "image": "own:1", "securityContext": context});
@@ -255,7 +255,7 @@ fn own_init() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A template decides about the pod's network and nodes after the policy has decided about the pod.
+/// Checks templates that change the pod's network or nodes after the policy decided about the pod.
 fn out_of_reach() -> Result<(), Failed> {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app"}]}});
     let windows = "kubernetes.io/os: windows";

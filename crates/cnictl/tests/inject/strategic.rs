@@ -1,4 +1,4 @@
-//! Compares strategic merges of random overlays, with all directives, with those of Go's `strategicpatch`.
+//! Compares strategic merges of random overlays, with all directives, with the merges of Go's `strategicpatch`.
 
 use gotemplate::Budget;
 use inject::{Struct, merge_pod};
@@ -29,7 +29,8 @@ fn merges() -> Result<(), Failed> {
     (refused > 0 && refused < most).then_some(()).ok_or_else(|| format!("{refused} of {MERGES} are refused").into())
 }
 
-/// Fails unless Go and this project's code make the same of an overlay. Returns whether they merge it.
+/// Fails unless Go and this project's code merge an overlay with the same result or both refuse it. Returns whether
+/// they merge it.
 fn same(pod: &Value, overlay: &Value) -> Result<bool, Failed> {
     let theirs = patched("core.Pod", &pod.to_string(), &overlay.to_string())?;
     let mut merged = pod.clone();
@@ -100,7 +101,7 @@ struct Draw<'r> {
     rng: &'r mut TestRng,
     /// Whether the value is an overlay, with nulls and directives.
     overlay: bool,
-    /// Whether the value is part of one that replaces another.
+    /// Whether the value is part of a value that replaces another.
     replaced: bool,
 }
 
@@ -148,7 +149,7 @@ impl Draw<'_> {
 
     fn map(&mut self, members: &[Member]) -> Value {
         let mut map = Map::new();
-        // In a map of texts, Go takes a directive that it does not apply for a key, and a null for an empty text.
+        // In a map of strings, Go takes a directive that it does not apply for a key, and a null for an empty string.
         let is_open = matches!(members.first(), Some(("a", _)));
         let patch = !is_open && self.directive(12);
         let word = ["replace", "delete", "delete", "replace", "merge"][self.rng.random_range(0..5)];
@@ -182,13 +183,14 @@ impl Draw<'_> {
         for id in ids {
             let overlay = self.overlay;
             let special = self.directive(6);
-            // Kubernetes requires that elements have different keys. Go leaves directives in the first of two new elements of a key.
+            // Kubernetes requires that elements have different keys. Go leaves directives in the first of two new elements with the same
+            // key.
             if !special && items.iter().any(|item| item[by] == id && item.get("$patch").is_none()) {
                 continue;
             }
             let mut item = if special { json!({"$patch": "delete"}) } else { self.map(members) };
             if self.overlay && !special && !self.one_in(20) {
-                // A directive would concern the element instead of its members.
+                // A directive would apply to the element instead of its members.
                 item.as_object_mut().map(|item| item.shift_remove("$patch"));
             }
             if !overlay || !self.one_in(60) {
@@ -205,14 +207,14 @@ impl Draw<'_> {
         items.into()
     }
 
-    /// Adds the directives for a list beside it.
+    /// Adds directives for a list to the map that contains the list.
     fn list_directives(&mut self, map: &mut Map<String, Value>, (key, form): (&str, Form)) {
         let by = match form {
             Form::Keyed(by, _) => Some(by),
             Form::Scalars(_) => None,
             _ => return,
         };
-        // Go overwrites the list whose order it keeps if an element of it is deleted.
+        // A list with deleted elements gets no order, because Go overwrites such a list while it orders it.
         let deletes = map.get(key).is_some_and(|list| list.to_string().contains(r#""$patch":"delete""#));
         if self.directive(4) && !deletes && map.get(key).is_none_or(Value::is_array) {
             let id = |item: &Value| by.map_or(Some(item), |by| item.get(by)).cloned();
@@ -236,7 +238,7 @@ impl Draw<'_> {
             let listed = order.into_iter().map(|id| by.map_or(id.clone(), |by| json!({by: id})));
             map.insert(format!("$setElementOrder/{key}"), listed.collect());
         } else if matches!(form, Form::Scalars(true)) && self.directive(3) {
-            // Go deletes before or after it adds, as it happens.
+            // The list has either additions or deletions, because Go applies them in a random order.
             map.shift_remove(key);
             map.insert(format!("$deleteFromPrimitiveList/{key}"), self.words().into());
         }

@@ -66,7 +66,8 @@ fn renders(corpus: &Path, case: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Calls `render` with the data that the injector passes to templates, or with that of Istio's gateway controller.
+/// Calls `render` with the data that the injector passes to templates or, for `gateway`, with the data that Istio's
+/// gateway controller passes.
 fn with_data<T>(pod: &Json, mesh: &Json, values: &Json, gateway: bool, render: impl FnOnce(&Value<'_>) -> T) -> T {
     let deployment = [("name", "hello"), ("namespace", "test-ns")];
     let record = |name, pairs: [(&'static str, &'static str); 2]| {

@@ -39,7 +39,7 @@ pub(crate) fn rng() -> TestRng {
     TestRunner::default().new_rng()
 }
 
-/// Parses a text as a type with this project's code and serializes it as JSON.
+/// Parses a document as a type with this project's code and serializes it as JSON.
 fn ours(of: &str, text: &str) -> Result<String, Failed> {
     let of = Struct::named(of).ok_or_else(|| format!("the table has no {of}"))?;
     Ok(of.canonical(yaml::value(text)?)?.to_string())
@@ -53,7 +53,7 @@ pub(crate) fn is_embedded(error: &str) -> bool {
     scalar.iter().any(|start| error.contains(start)) && !other.iter().any(|end| error.ends_with(end))
 }
 
-/// Fails unless Go and this project's code either serialize an input to the same text or both refuse it.
+/// Fails unless Go and this project's code either serialize a document to the same JSON or both refuse it.
 fn same(of: &str, text: &str) -> Result<(), Failed> {
     let response = written(of, text)?;
     match (ours(of, text), response.error.is_empty()) {

@@ -1,5 +1,4 @@
-//! Checks the warnings about unused annotations, and about values that nothing reads, against Istio's templates, over the
-//! corpus.
+//! Checks for the cases of the corpus that annotations and values are warned about only if Istio's templates do not read them.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use super::case::{Case, read};
 
 const WARNING: &str = "annotations that no template for this pod uses: ";
 
-/// Annotations that were read by templates of former releases only.
+/// Annotations that only templates of former releases read.
 const FORMER: [&str; 1] = ["readiness.status.sidecar.istio.io/applicationPorts"];
 
 pub(crate) fn trials(corpus: &Path) -> Vec<Trial> {
@@ -27,8 +26,8 @@ pub(crate) fn trials(corpus: &Path) -> Vec<Trial> {
     ]
 }
 
-/// Checks that Istio's own values have no warning with Istio's templates and the built-in ones, and that those with
-/// typing errors have one.
+/// Checks that Istio's own values cause no warning with Istio's templates and the built-in ones, and that misspelt
+/// values cause one.
 fn values(folder: &Path) -> Result<(), Failed> {
     const MISSPELT: [&str; 3] =
         ["/global/proxy/loglevel", "/global/proxy_init/resources", "/sidecarInjectorWebhook/rewriteAppHTTPProbes"];
@@ -40,10 +39,10 @@ fn values(folder: &Path) -> Result<(), Failed> {
             Ok(Config { settings, values: Values::parse(&values.to_string())?, ..config }.warnings().collect())
         };
         for (settings, is_of_config) in [(Settings::parse(&config, None)?, true), (BuiltIn::settings()?, false)] {
-            // The built-in configuration was not made of these values.
+            // The built-in configuration was not made from these values.
             let mut found = warnings(settings, &values)?;
             found.retain(|text| is_of_config || !text.starts_with("values of which Istio's charts make"));
-            // Some settings have the status port of the values only.
+            // Some settings set the status port only in the values.
             found.retain(|text| !text.starts_with("global.proxy.statusPort is "));
             if !found.is_empty() {
                 return Err(format!("{}: {found:?}", dir.display()).into());

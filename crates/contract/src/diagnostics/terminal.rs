@@ -1,6 +1,6 @@
 //! Formats text for terminals: colours it if the output is a terminal, and escapes control characters.
 //!
-//! `check` and `cnictl` format with it. Pure.
+//! `check` and `cnictl` use this module, which performs no I/O.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -28,19 +28,19 @@ impl Style {
     pub const PLAIN: Self = Self { colour: false, width: None };
     pub const COLOURED: Self = Self { colour: true, width: None };
 
-    /// Coloured on a terminal, unless `NO_COLOR` is set and not empty or `TERM` is `dumb`.
+    /// Returns a style that is coloured on a terminal, unless `NO_COLOR` is set and not empty or `TERM` is `dumb`.
     pub fn of(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> Self {
         let refused = no_color.is_some_and(|value| !value.is_empty()) || term.is_some_and(|term| term == "dumb");
         Self { colour: is_terminal && !refused, width: None }
     }
 
-    /// This style on a terminal of this width in columns; `None` if the output is no terminal.
+    /// Returns this style for a terminal of this width in columns; `None` if the output is not a terminal.
     #[must_use]
     pub fn with_width(self, width: Option<usize>) -> Self {
         Self { width, ..self }
     }
 
-    /// The width of the terminal in columns.
+    /// Returns the width of the terminal in columns.
     pub fn width(self) -> Option<usize> {
         self.width
     }

@@ -5,7 +5,7 @@ use gotemplate::{Budget, Exceeded, Limits};
 use super::*;
 use crate::{Refusal, review_within};
 
-/// Returns the part of a budget with these limits that the review of a pod leaves, or the refusal.
+/// Reviews a pod with these limits, and returns the part of them that is left, or the refusal.
 fn left(pod: &Value, limits: Limits) -> Result<Limits, Refusal> {
     left_with(pod, &[], limits)
 }
@@ -84,7 +84,7 @@ fn warnings_repeat_the_beginning_of_long_values() {
     }
 }
 
-/// Returns Components with a container of this number of bytes each.
+/// Returns Components whose containers have this number of bytes each.
 fn components(count: usize, bytes: usize) -> Vec<Component> {
     let component = |number| {
         let mut container = json!({"image": format!("c:{number}")}).to_string();

@@ -1,4 +1,4 @@
-//! Tests of the options from annotations.
+//! Tests of the options that annotations set.
 
 use super::*;
 use crate::annotations::{Annotations, Options};

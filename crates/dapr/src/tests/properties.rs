@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn no_object_ends_the_injector(mut object in any_json()) {
+    fn no_object_makes_the_injector_panic(mut object in any_json()) {
         for enabled in [false, true] {
             if enabled && object.is_object() {
                 object["metadata"] = json!({"annotations": {"dapr.io/enabled": "true", "dapr.io/app-id": "a"}});
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_an_annotation_says_ends_the_injector(text in any::<String>()) {
+    fn no_annotation_value_makes_a_parser_panic(text in any::<String>()) {
         let _ = env::parse(&text);
         let _ = env::parse_from_secret(&text);
         let _ = env::parse_1_4_2(&text);

@@ -36,7 +36,7 @@ struct Go {
 }
 
 impl Go {
-    /// Builds the program outside the repository.
+    /// Builds the Go program in `directory`, outside the repository, and starts it.
     fn start(directory: &Path) -> Result<Self> {
         let program = directory.join("gomatch");
         go::build(MODULE, &program)?;
@@ -68,7 +68,7 @@ fn ours(pattern: &str, name: &str) -> Matched {
     Glob::parse(pattern).ok().map(|glob| glob.matches(name))
 }
 
-/// Generates patterns of a few letters, so that they match some names, and of all special characters.
+/// Generates patterns from a few letters, so that some match, and from all special characters.
 fn pattern() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => "[a-c*?/\\[\\]^\\\\-]{0,10}",

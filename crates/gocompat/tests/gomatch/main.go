@@ -1,5 +1,5 @@
 // Reads patterns and names from stdin, matches them with Go's path.Match and writes the results to stdout: one JSON
-// object a line.
+// object per line.
 package main
 
 import (
@@ -15,7 +15,7 @@ type Question struct {
 	Name    string `json:"name"`
 }
 
-// Answer is whether the name matches, and whether the pattern is invalid (Bad).
+// Answer reports whether the name matches, and whether the pattern is invalid (Bad).
 type Answer struct {
 	Matched bool `json:"matched"`
 	Bad     bool `json:"bad"`

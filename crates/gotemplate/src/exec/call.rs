@@ -50,7 +50,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// Returns the result of a call: a boolean is that of the path.
+    /// Returns the result of a call. A boolean is recorded, and replaced by the boolean in the path if there is a path.
     fn answer(&mut self, span: Span, result: Value<'a>) -> Result<Value<'a>, Reason> {
         match result {
             Value::Bool(is_true) => Ok(Value::Bool(self.take(span, is_true)?)),
@@ -73,7 +73,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         Ok(values)
     }
 
-    /// Renders text as a template, with the same data as the whole rendering and with what is left of its budget.
+    /// Renders a string as a template, with the same data as the whole rendering and with what is left of its budget.
     fn again(&mut self, text: &str) -> Result<Value<'a>, Reason> {
         self.budget.step(1 + text.len())?;
         let Ok(tree) = parse::tree(text, self.tree.delims, &self.tree.functions) else { return Ok(Value::from("")) };
@@ -82,8 +82,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
             tree: &tree,
             budget: &mut *self.budget,
             out: String::new(),
-            // Expressions without a value and branches are not recorded: their spans refer to this text, and not to the source of
-            // the outer template.
+            // What the inner rendering records is discarded: its spans refer to this string, not to the source of the outer template.
             missing: Vec::new(),
             path: None,
             taken: Vec::new(),
@@ -119,7 +118,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
     }
 }
 
-/// The number of steps that a call is charged for reading an argument.
+/// Returns the number of steps that a call is charged for reading an argument.
 fn reading(value: &Value<'_>) -> usize {
     match value {
         Value::Text(text) => text.as_str().len() / 64,
@@ -129,7 +128,7 @@ fn reading(value: &Value<'_>) -> usize {
     }
 }
 
-/// The number of bytes that a call is charged for its result, unless the result is part of the data.
+/// Returns the number of bytes that a call is charged for its result, unless the result is part of the data.
 fn making(value: &Value<'_>) -> usize {
     match value {
         Value::Text(Text::Shared(text)) => text.len(),

@@ -26,7 +26,7 @@ fn any_equal(left: &Value<'_>, others: &[Value<'_>]) -> Result<bool, Reason> {
     Ok(false)
 }
 
-/// Compares values of one basic kind, and any value with nil; other pairs are errors.
+/// Compares two values of the same basic kind, or any value with nil; other pairs are errors.
 #[expect(clippy::float_cmp, reason = "Go compares floats exactly")]
 fn equal(left: &Value<'_>, right: &Value<'_>) -> Result<bool, Reason> {
     match (left, right) {

@@ -95,8 +95,8 @@ impl<'t> Parser<'t, '_> {
         match self.functions.get(name) {
             Some(function) if !keyword => Ok(Operand::Call(self.span_to_here(at), function)),
             _ if keyword => Err((Syntax::Unexpected { found: format!("{name:?}"), context: "operand" }, at)),
-            // An undefined function is no error here: the template may be of a newer release, and the call in a branch
-            // that is never rendered.
+            // An undefined function is not an error here: the template may be from a newer release, and the call in a
+            // branch that is never rendered.
             _ => {
                 self.undefined.insert(name.to_owned());
                 Ok(Operand::Call(self.span_to_here(at), Function::undefined(name)))

@@ -93,8 +93,8 @@ fn significant(number: f64, precision: usize) -> String {
     let exponent: i64 = exponent.parse().unwrap_or(0);
     let trimmed = if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
     let precision = i64::try_from(precision).unwrap_or(i64::MAX);
-    // Go compares the exponent with the number of digits instead of the precision if the number has fewer digits than
-    // the precision, and at least those of the integer part. The result is the same: the exponent is below both.
+    // If the number has fewer digits than the precision, and at least those of its integer part, Go compares the
+    // exponent with the number of digits. The result is the same: the exponent is below both.
     if exponent < -4 || exponent >= precision {
         return scientific(&format!("{trimmed}e{exponent}"));
     }

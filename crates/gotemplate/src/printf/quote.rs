@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-/// A string literal of Go.
+/// Returns a Go string literal. `ascii`: other characters are escaped.
 pub(crate) fn quoted(text: &str, ascii: bool) -> String {
     quote(text.chars(), '"', ascii)
 }
 
-/// A character literal of Go.
+/// Returns a Go character literal. `ascii`: another character is escaped.
 pub(super) fn quoted_char(next: char, ascii: bool) -> String {
     quote(std::iter::once(next), '\'', ascii)
 }

@@ -9,7 +9,7 @@ use crate::error::Reason;
 use crate::function::{ANY, Args, Functions};
 use crate::value::Value;
 
-/// The number of digits behind the point of a quotient.
+/// The number of digits after the point of a quotient.
 const QUOTIENT: i64 = 16;
 
 type Operation = fn(&BigDecimal, &BigDecimal) -> Result<BigDecimal, Reason>;

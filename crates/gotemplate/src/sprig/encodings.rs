@@ -64,7 +64,7 @@ fn is_break(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n')
 }
 
-/// Returns decoded text or, as sprig does, Go's error about the first wrong byte.
+/// Returns the decoded string or, as sprig does, Go's error message about the first wrong byte.
 fn decoded<'a>(encoding: &str, bytes: std::result::Result<Vec<u8>, usize>) -> Result<'a> {
     let bytes = match bytes {
         Ok(bytes) => bytes,

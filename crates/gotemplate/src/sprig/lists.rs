@@ -106,7 +106,7 @@ fn places<'a, 't>(budget: &mut Budget, parts: impl Iterator<Item = &'t str>) -> 
     Map::made(entries, Kind::Text)
 }
 
-/// Returns the numbers from `start` to before `stop`; none where the step leads away from `stop`.
+/// Returns the numbers from `start` to before `stop`; none if the step leads away from `stop`.
 fn counted(budget: &mut Budget, start: i64, stop: i64, step: i64) -> std::result::Result<Vec<i64>, Reason> {
     let mut numbers = Vec::new();
     let mut number = start;
@@ -200,8 +200,8 @@ fn reverse<'a>(args: Args<'_, 'a>) -> Result<'a> {
     Value::list(items)
 }
 
-/// Whether two values have the same type and the same JSON. `deepEqual`, `has`, `uniq` and `without` compare by this
-/// function.
+/// Whether two values have the same type and the same JSON. `deepEqual`, `has`, `uniq` and `without` compare values
+/// with this function.
 pub(super) fn same<'a>(budget: &mut Budget, left: &Value<'a>, right: &Value<'a>) -> std::result::Result<bool, Reason> {
     let (left, right) = (&element(left), &element(right));
     let kind = std::mem::discriminant(left) == std::mem::discriminant(right);
@@ -249,7 +249,7 @@ fn has<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// The elements as text, without nulls; a value that is not a list counts as one element.
+/// Returns the elements as strings, without nulls; a value that is not a list is treated as a list of one element.
 fn texts(budget: &mut Budget, value: &Value<'_>) -> std::result::Result<Vec<String>, Reason> {
     let present = |value: &Value<'_>| !matches!(value, Value::Missing | Value::Nil);
     match value {

@@ -41,7 +41,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .alias("mustMergeOverwrite", "mergeOverwrite")
 }
 
-/// Merges the further maps into the first one; with `overwrite` their entries replace those of the first map.
+/// Merges the other maps into the first one; with `overwrite`, their entries replace the entries of the first map.
 fn merged<'a>(budget: &mut Budget, args: Args<'_, 'a>, overwrite: bool) -> Result<'a> {
     let into = changeable(map(args.any(0))?)?;
     for from in &args.all()[1..] {
@@ -50,7 +50,7 @@ fn merged<'a>(budget: &mut Budget, args: Args<'_, 'a>, overwrite: bool) -> Resul
     Ok(Value::Map(into))
 }
 
-/// The map if a template can change it, else a copy.
+/// Returns the map if a template can change it, otherwise a copy.
 fn changeable<'a>(map: &Map<'a>) -> std::result::Result<Map<'a>, Reason> {
     if map.is_made() { Ok(map.clone()) } else { map.copied() }
 }
@@ -81,7 +81,7 @@ fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<&'s Map<'a>, Reason>
     }
 }
 
-/// Builds a map of alternating keys and values; a last key without a value has an empty text.
+/// Builds a map of alternating keys and values; a last key without a value gets an empty string.
 fn dict<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let mut entries = BTreeMap::new();
     for pair in args.all().chunks(2) {
@@ -106,7 +106,7 @@ fn chosen<'a>(args: Args<'_, 'a>, among: bool) -> Result<'a> {
     Ok(Value::Map(Map::made(entries.collect(), map.of())?))
 }
 
-/// The value at a path of keys in the last argument, or the default, which is the argument before it.
+/// Returns the value at a path of keys in the last argument, or the default, which is the argument before it.
 fn dig<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let last = args.len() - 1;
     let mut found = args.any(last).clone();

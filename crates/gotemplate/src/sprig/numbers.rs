@@ -52,7 +52,7 @@ fn rounded(args: Args<'_, '_>) -> std::result::Result<f64, Reason> {
     Ok(whole / power)
 }
 
-/// A value as an integer; 0 if it is not a number.
+/// Converts a value to an integer; 0 if it cannot be converted.
 #[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
 pub(super) fn integer(value: &Value<'_>) -> i64 {
     match value {
@@ -75,8 +75,8 @@ fn without_zeros(text: &str) -> &str {
     }
 }
 
-/// Parses a decimal integer as Go's `Atoi` whose error is ignored: one that is out of range becomes the nearest integer,
-/// other text 0.
+/// Parses a decimal integer like Go's `Atoi` with its error ignored: an integer that is out of range becomes the nearest `i64`, any other
+/// string 0.
 pub(super) fn decimal(text: &str) -> i64 {
     text.parse().unwrap_or_else(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => i64::MAX,
@@ -85,7 +85,7 @@ pub(super) fn decimal(text: &str) -> i64 {
     })
 }
 
-/// Parses a float, also a hexadecimal one; 0 if the text is no number or is out of range.
+/// Parses a float, also a hexadecimal one; 0 if the text is not a number or is out of range.
 fn text_float(text: &str) -> f64 {
     let unsigned = text.trim_start_matches(['+', '-']);
     if unsigned.starts_with("0x") || unsigned.starts_with("0X") {

@@ -1,4 +1,4 @@
-//! Functions on paths and URLs, as text without access to files.
+//! sprig's functions on paths and URLs, which read no files.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn extension(path: &str) -> &str {
     name.rfind('.').map_or("", |dot| &name[dot..])
 }
 
-/// The shortest equivalent of a path, as Go's `path.Clean` returns it.
+/// Returns the shortest equivalent of a path, like Go's `path.Clean`.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -126,7 +126,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Percent-encodes all characters except letters, digits and those of `plain`.
+/// Percent-encodes all characters except ASCII letters, digits and the characters in `plain`.
 fn escaped(text: &str, plain: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Regular expressions in Go's syntax.
+//! sprig's functions on regular expressions, in Go's syntax.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -55,7 +55,7 @@ fn compiled(budget: &mut Budget, args: Args<'_, '_>, text: usize) -> std::result
     built.map_err(|_| Reason::Refused(format!("error parsing regexp: {pattern:?} is none")))
 }
 
-/// Charges the budget for a part of a text as an element of a list, and returns it.
+/// Charges the budget for a part of the text as an element of a list, and returns the element.
 fn piece<'a>(budget: &mut Budget, text: &str) -> Result<'a> {
     budget.step(1)?;
     budget.bytes(text.len().saturating_add(size_of::<Value<'_>>()))?;
@@ -86,7 +86,7 @@ fn replaced<'a>(budget: &mut Budget, args: Args<'_, 'a>, expand: bool) -> Result
     Ok(Value::from(out))
 }
 
-/// Translates a pattern from Go's syntax to that of the crate `regex`. Go's classes, such as `\d`, are ASCII; its
+/// Translates a pattern from Go's syntax to the syntax of the crate `regex`. Go's classes, such as `\d`, are ASCII; its
 /// bracket expressions have neither nested classes nor set operations; and a brace that does not start a repetition is
 /// literal.
 fn translated(pattern: &str) -> String {
@@ -157,7 +157,7 @@ fn literal(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     }
 }
 
-/// Whether the text behind a brace makes it a repetition: `2}`, `2,}` or `2,3}`.
+/// Whether the text after a brace makes it a repetition: `2}`, `2,}` or `2,3}`.
 fn repeats(mut behind: Peekable<Chars<'_>>) -> bool {
     if behind.next_if(char::is_ascii_digit).is_none() {
         return false;
@@ -186,7 +186,7 @@ fn limit(count: i64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// The parts between matches, at most the requested number.
+/// Implements `regexSplit`: returns the parts between matches, at most the requested number.
 fn split<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let regex = compiled(budget, args, 1)?;
     let (pattern, text, count) = (args.str(0)?, args.str(1)?, limit(args.int(2)?));

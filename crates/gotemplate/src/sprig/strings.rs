@@ -1,4 +1,4 @@
-//! sprig's functions on text.
+//! sprig's functions on strings.
 
 use crate::budget::Budget;
 use crate::error::Reason;
@@ -43,7 +43,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("toString", 1, 1, |budget, args| text(budget, args.any(0)).map(Value::Text))
 }
 
-/// A value as text: `strval` of sprig.
+/// Converts a value to a string, like sprig's `strval`.
 pub(super) fn text<'a>(budget: &mut Budget, value: &Value<'a>) -> std::result::Result<Text<'a>, Reason> {
     match value {
         Value::Text(text) => Ok(text.clone()),
@@ -51,7 +51,7 @@ pub(super) fn text<'a>(budget: &mut Budget, value: &Value<'a>) -> std::result::R
     }
 }
 
-/// Returns the part of a text that `of` selects; the result is borrowed if the text is.
+/// Returns the part of a string that `of` selects; the result is borrowed if the string is.
 fn part<'a>(text: &Text<'a>, of: impl Fn(&str) -> &str) -> Result<'a> {
     Ok(match text {
         Text::Borrowed(text) => Value::from(of(text)),
@@ -63,7 +63,7 @@ fn trim_all<'t>(characters: &str, text: &'t str) -> &'t str {
     text.trim_matches(|next| characters.contains(next))
 }
 
-/// Returns the first bytes of a text, or with a negative number the last ones, but never part of a character.
+/// Returns the first bytes of a string or, with a negative number, the last bytes, but never part of a character.
 fn trunc<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let length = args.int(0)?;
     let bytes = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
@@ -73,7 +73,7 @@ fn trunc<'a>(args: Args<'_, 'a>) -> Result<'a> {
     })
 }
 
-/// Returns the text from one byte index to before another, but never part of a character.
+/// Returns the part of a string from one byte index to before another, but never part of a character.
 fn substr<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (start, end, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
     let length = text.as_str().len();
@@ -127,7 +127,7 @@ fn indent(budget: &mut Budget, args: Args<'_, '_>, first: &str) -> std::result::
         out.push_str(&pad);
         out.push_str(line);
     }
-    // The empty line behind the last line break is indented as well.
+    // The empty line after the last line break is indented as well.
     if text.is_empty() || text.ends_with('\n') {
         out.push_str(&pad);
     }

@@ -1,4 +1,4 @@
-//! sprig's functions for defaults, kinds and encodings of values.
+//! sprig's functions for defaults, types, comparisons, copies and durations.
 
 use std::collections::BTreeMap;
 
@@ -70,14 +70,15 @@ pub(super) fn copied<'a>(value: &Value<'a>, budget: &mut Budget) -> Result<'a> {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A number of seconds as Go prints a duration. As in sprig, a number that is no `int64`, such as a literal, counts as zero.
+/// Formats a number of seconds as Go prints a duration. As in sprig, a number that is not an `int64`, such as a literal, is treated as
+/// zero.
 fn seconds(value: &Value<'_>) -> String {
     let seconds: i64 = match value {
         Value::Long(number) => *number,
         Value::Text(text) => decimal(text.as_str()),
         _ => 0,
     };
-    // Go multiplies without regard to the range of its durations.
+    // Go's multiplication wraps around, too.
     let nanoseconds = seconds.wrapping_mul(1_000_000_000);
     let (sign, rest) = (if nanoseconds < 0 { "-" } else { "" }, nanoseconds.unsigned_abs());
     let (whole, fraction) = (rest / SECOND, rest % SECOND);
@@ -90,7 +91,7 @@ fn seconds(value: &Value<'_>) -> String {
     }
 }
 
-/// A duration in its largest unit, rounded down.
+/// Formats a duration in its largest unit, rounded down.
 fn rounded(value: &Value<'_>) -> String {
     let nanoseconds = match value {
         Value::Long(number) => number.unsigned_abs(),

@@ -38,7 +38,7 @@ fn untitled(text: &str) -> String {
     text.chars().map(lower).collect()
 }
 
-/// Returns the character to which `itself` is converted, or `itself` where the conversion yields several characters.
+/// Returns the character to which `itself` is converted, or `itself` if the conversion yields several characters.
 fn single(mut changed: impl Iterator<Item = char>, itself: char) -> char {
     match (changed.next(), changed.next()) {
         (Some(one), None) => one,
@@ -66,7 +66,7 @@ fn swapped(text: &str) -> String {
     out
 }
 
-/// The first byte of each word, as a character.
+/// Returns the first byte of each word, as a character.
 fn initials(text: &str) -> String {
     let mut gap = true;
     let initial = |byte: &u8| {
@@ -187,7 +187,7 @@ fn is_punctuation(next: char) -> bool {
     matches!(next, '!'..='/' | ':'..='@' | '['..='`' | '{'..='~') && !"$+<=>^`|~".contains(next)
 }
 
-/// The next run of characters with its class, and the rest.
+/// Returns the next run of characters with its class, and the rest.
 fn next_word(text: &str) -> (Word, &str, &str) {
     let mut chars = text.chars();
     let Some(first) = chars.next() else { return (Word::None, "", "") };
@@ -226,7 +226,7 @@ fn push_lower(out: &mut String, (word, text): (Word, &str), connector: char) {
     }
 }
 
-/// Splits `camelCase` and the like into words, and joins these in lower case with the connector.
+/// Splits `camelCase` and the like into words, and joins the words in lower case with the connector.
 fn joined(text: &str, connector: char) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     let joins = |word: Word| !matches!(word, Word::None | Word::Connector | Word::Punctuation);

@@ -1,4 +1,4 @@
-//! Lists of the data, and lists that functions make.
+//! Lists in the data, and lists that functions make.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,16 +10,17 @@ use crate::budget::Budget;
 use crate::error::Reason;
 use crate::shape::Kind;
 
-/// A list of the data, whose elements have one kind, or a list that a function made.
+/// A list in the data, whose elements have one kind, or a list that a function made.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
-    /// A list of the data.
+    /// A list in the data.
     Json(&'a [Json], Kind),
     /// A list that a function made.
     Made(Made<'a>),
 }
 
-/// A list that a function made: the first elements of a buffer, which lists that are appended to it share.
+/// A list that a function made: the first `len` elements of a buffer, which it shares with the lists that `append`
+/// derives from it.
 #[derive(Debug, Clone)]
 pub struct Made<'a> {
     buffer: Rc<RefCell<Vec<Value<'a>>>>,
@@ -29,7 +30,7 @@ pub struct Made<'a> {
 }
 
 impl<'a> List<'a> {
-    /// A list of these elements.
+    /// Creates a list of these elements.
     ///
     /// # Errors
     /// [`Reason::TooDeep`]: the elements nest more than 99 levels deep.
@@ -38,9 +39,9 @@ impl<'a> List<'a> {
         Ok(Self::Made(Made { buffer: Rc::new(RefCell::new(items)), len, depth }))
     }
 
-    /// The list with one more element. A scalar behind the last element of a buffer is added to the buffer, so that a
-    /// loop of appends is linear; otherwise, the list is copied. A list or a map is never added to a buffer, which could
-    /// contain itself then. The budget is charged for the elements that are copied.
+    /// Returns the list with one more element. If the list ends where its buffer ends, any value except a list or map is pushed onto the
+    /// buffer, so that a loop of appends is linear; otherwise, the list is copied. Lists and maps are never pushed, because a buffer could
+    /// then contain itself. The budget is charged for the elements that are pushed or copied.
     ///
     /// # Errors
     /// The budget is spent, or the element nests too deep.
@@ -59,7 +60,7 @@ impl<'a> List<'a> {
         Self::made(self.iter().chain([value]).collect())
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::Json(items, _) => items.len(),
@@ -72,7 +73,7 @@ impl<'a> List<'a> {
         self.len() == 0
     }
 
-    /// The element at an index, from 0.
+    /// Returns the element at an index, from 0.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
             Self::Json(items, of) => items.get(index).map(|item| of.view(Some(item))),
@@ -81,7 +82,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// All elements.
+    /// Iterates over all elements.
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
@@ -93,7 +94,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Takes the elements out of a list that nothing else refers to, and of no other.
+    /// Returns the elements of a list that a function made and that nothing else refers to; returns no elements of any
+    /// other list.
     pub(super) fn into_elements(self) -> Vec<Value<'a>> {
         match self {
             Self::Made(made) => Rc::into_inner(made.buffer).map(RefCell::into_inner).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Maps of the data, and maps that functions make, which a template can change.
+//! Maps in the data, and maps that functions make, which a template can change.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use crate::error::Reason;
 use crate::member::member;
 use crate::shape::Kind;
 
-/// A map with text keys: either a JSON object of the data, whose elements have one kind, or a map that a function made.
+/// A map with string keys: either a JSON object in the data, whose elements have one kind, or a map that a function
+/// made.
 #[derive(Debug, Clone)]
 pub struct Map<'a> {
     entries: Entries<'a>,
@@ -34,7 +35,7 @@ struct Made<'a> {
     depth: usize,
 }
 
-/// Drops nested maps in a loop: `set` can nest them deeper than the stack allows to recurse.
+/// Drops nested maps in a loop, because `set` can nest them too deeply for recursion on the stack.
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         let mut pending: Vec<Value<'_>> = std::mem::take(self.entries.get_mut()).into_values().collect();
@@ -58,7 +59,7 @@ impl<'a> Map<'a> {
         Self { entries: entries.map_or(Entries::None, Entries::Json), of }
     }
 
-    /// A map of these entries, which a template can change.
+    /// Creates a map of these entries, which a template can change.
     ///
     /// # Errors
     /// [`Reason::TooDeep`]: the entries nest more than 99 levels deep.
@@ -67,7 +68,7 @@ impl<'a> Map<'a> {
         Ok(Self { entries: Entries::Made(Rc::new(Made { entries: RefCell::new(entries), depth })), of })
     }
 
-    /// A map with the same entries, which a template can change.
+    /// Returns a map with the same entries, which a template can change.
     ///
     /// # Errors
     /// See [`Map::made`].
@@ -83,7 +84,7 @@ impl<'a> Map<'a> {
     /// Sets an entry in this map and its clones.
     ///
     /// # Errors
-    /// The map is one of the data, the value contains the map, or the budget is spent.
+    /// The map is part of the data, the value contains the map, or the budget is spent.
     pub fn set(&self, key: Text<'a>, value: Value<'a>, budget: &mut Budget) -> Result<(), Reason> {
         let made = self.to_change()?;
         if holds(&value, made, MAX_NESTING, budget)? {
@@ -97,7 +98,7 @@ impl<'a> Map<'a> {
     /// Removes an entry from this map and its clones.
     ///
     /// # Errors
-    /// The map is one of the data.
+    /// The map is part of the data.
     pub fn unset(&self, key: &str) -> Result<(), Reason> {
         self.to_change()?.entries.borrow_mut().remove(key);
         Ok(())
@@ -110,7 +111,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match &self.entries {
             Entries::None => 0,
@@ -124,12 +125,12 @@ impl<'a> Map<'a> {
         self.len() == 0
     }
 
-    /// The kind of the elements. `index` finds their zero value under an absent key.
+    /// Returns the kind of the elements, whose zero value `index` finds under an absent key.
     pub fn of(&self) -> Kind {
         self.of
     }
 
-    /// The value under a key.
+    /// Returns the value under a key.
     pub fn get(&self, key: &str) -> Option<Value<'a>> {
         match &self.entries {
             Entries::None => None,
@@ -138,7 +139,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// All entries in the order of their keys.
+    /// Returns all entries in the order of their keys.
     pub fn sorted(&self) -> Vec<(Text<'a>, Value<'a>)> {
         match &self.entries {
             Entries::None => Vec::new(),
@@ -164,7 +165,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Whether a value is this map or contains it, within this number of levels.
+/// Whether a value is this map or contains it. Nesting of more than `depth` levels is an error.
 fn holds(value: &Value<'_>, map: &Made<'_>, depth: usize, budget: &mut Budget) -> Result<bool, Reason> {
     budget.step(1)?;
     let below = depth.checked_sub(1).ok_or(Reason::TooDeep(MAX_NESTING))?;

@@ -1,4 +1,4 @@
-//! Structs of the data: JSON with a shape.
+//! Structs in the data: JSON with a shape.
 
 use serde_json::Value as Json;
 
@@ -7,7 +7,7 @@ use crate::error::Reason;
 use crate::member::member_of;
 use crate::shape::{Field, Shape};
 
-/// A struct of the data, or a pointer to one, which may be nil.
+/// A struct in the data, or a pointer to one, which may be nil.
 #[derive(Debug, Clone, Copy)]
 pub struct Struct<'a> {
     pub(super) shape: &'static Shape,
@@ -21,7 +21,7 @@ impl<'a> Struct<'a> {
         self.pointer && self.json.is_none()
     }
 
-    /// All fields with their values, in the order of the shape.
+    /// Iterates over all fields with their values, in the order of the shape.
     pub fn fields(&self) -> impl Iterator<Item = (&'static Field, Value<'a>)> + '_ {
         self.shape.fields.iter().map(|field| (field, self.read(field)))
     }
@@ -31,7 +31,7 @@ impl<'a> Struct<'a> {
         self.json.is_some_and(|json| field.json.is_empty() || member_of(json, field.json).is_some())
     }
 
-    /// The JSON of the struct; none where it is absent.
+    /// Returns the JSON of the struct; `None` if it is absent.
     pub fn json(&self) -> Option<&'a Json> {
         self.json
     }

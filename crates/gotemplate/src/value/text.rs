@@ -1,18 +1,18 @@
-//! Texts of templates.
+//! Strings of templates, borrowed or shared.
 
 use std::sync::Arc;
 
-/// Text of the data, of the template or of a function. Cheap to clone.
+/// A string from the data, the template or a function. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Text<'a> {
-    /// Text of the data.
+    /// A borrowed string, such as one in the data.
     Borrowed(&'a str),
     /// A literal of the template, or the result of a function.
     Shared(Arc<str>),
 }
 
 impl Text<'_> {
-    /// The contents.
+    /// Returns the contents.
     #[inline]
     pub fn as_str(&self) -> &str {
         match self {

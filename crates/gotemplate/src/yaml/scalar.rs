@@ -1,11 +1,11 @@
-//! Text in YAML: plain, quoted or as a block.
+//! Strings in YAML: plain, quoted or as a block.
 
 mod resolve;
 
 use crate::error::Reason;
 use crate::print::{Sink, is_break};
 
-/// The column behind which a line is folded, at the next space.
+/// The column after which a line is folded, at the next space.
 const WIDTH: usize = 80;
 
 /// The longest key, in bytes, that is written without `?`.
@@ -19,7 +19,7 @@ enum Style {
     Literal,
 }
 
-/// Properties of a text that restrict its style.
+/// Properties of a string that restrict its style.
 #[derive(Debug, Default)]
 struct Traits {
     indicator: bool,
@@ -31,13 +31,13 @@ struct Traits {
     space_break: bool,
 }
 
-/// Whether a text is written as a literal block. If the text ends with a line break, so does the block, and the caller
-/// adds no further line break.
+/// Whether a string is written as a literal block. If the string ends with a line break, so does the block, and the
+/// caller adds no further line break.
 pub(super) fn is_literal(text: &str) -> bool {
     text.contains('\n') && style(text, false) == Style::Literal
 }
 
-/// Writes the key of a mapping. Returns false if the key is too long or has several lines, and so is written behind a
+/// Writes the key of a mapping. Returns false if the key is too long or has several lines, and so is written after a
 /// `?`.
 pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<bool, Reason> {
     if text.len() <= MAX_KEY && !text.contains(is_break) {
@@ -51,7 +51,7 @@ pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<bool
     Ok(false)
 }
 
-/// Writes a text as a value; if it is folded, its further lines are indented by `indent` spaces.
+/// Writes a string as a value; if it is folded, the lines after the first are indented by `indent` spaces.
 pub(super) fn value(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
     write(sink, text, style(text, false), indent, true)
 }
@@ -118,7 +118,7 @@ fn write(sink: &mut Sink<'_>, text: &str, style: Style, indent: usize, folds: bo
     }
 }
 
-/// The column at which a scalar starts, and the indentation of its further lines.
+/// The column at which a scalar starts, the indentation of its lines after the first, and whether it is folded.
 #[derive(Clone, Copy)]
 struct Fold {
     start: usize,
@@ -209,7 +209,7 @@ fn escape(out: &mut String, next: char) {
 }
 
 /// Writes a literal block; the indicator in its first line states how many of the line breaks at the end belong to the
-/// text.
+/// string.
 fn literal(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
     sink.push("|")?;
     sink.push(if text.starts_with(' ') || text.starts_with(is_break) { "2" } else { "" })?;

@@ -44,7 +44,7 @@ fn runs<T>(left: &[T], right: &[T], char_of: impl Fn(&T) -> char) -> Ordering {
             (true, false) => return Ordering::Greater,
             (false, false) => {}
         }
-        // A zero behind a nonzero digit of the same number is not a leading zero.
+        // A zero after a nonzero digit of the same number is not a leading zero.
         let counts = (a == '0' || b == '0')
             && left[..at].iter().rev().map(&char_of).take_while(|next| digit(*next)).any(|next| next != '0');
         let number = |chars: &[T]| {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_go_round_in_circles_are_all_there() {
+    fn keys_whose_order_is_circular_are_all_kept() {
         for (a, b) in [("01#", "0b"), ("0b", "1-"), ("1-", "01#")] {
             assert_eq!(natural(a, b), Ordering::Less, "{a} {b}");
         }

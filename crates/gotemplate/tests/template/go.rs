@@ -44,7 +44,7 @@ struct Response {
     execute: String,
 }
 
-/// The result of a template for a comparison. The texts of errors differ between implementations.
+/// The result of a template, without the error message, which differs between implementations.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Rendered(String),
@@ -54,7 +54,7 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-/// Returns this crate's result, with the text of its error.
+/// Returns this crate's result, with its error message.
 pub(crate) fn ours(request: &Request) -> (Outcome, String) {
     let delims = Delims { left: request.left, right: request.right };
     let functions = match request.sprig {
@@ -67,7 +67,7 @@ pub(crate) fn ours(request: &Request) -> (Outcome, String) {
     if let Ok(template) = &parsed
         && !template.undefined().is_empty()
     {
-        // Go refuses a template with undefined functions; this crate refuses only their calls.
+        // Go refuses a template with undefined functions; this crate refuses only calls to them.
         return (Outcome::Refused, format!("{:?} are not defined", template.undefined()));
     }
     let rendered = parsed.and_then(|template| template.render(&Value::json(&request.data), &mut Budget::default()));
@@ -86,12 +86,12 @@ struct Process {
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gotemplate");
 
-/// Returns the reason why the Go program cannot be built here, if there is one.
+/// Returns why the Go program cannot be built here; `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     module::missing(MODULE)
 }
 
-/// Returns Go's result, with the text of its error.
+/// Returns Go's result, with its error message.
 pub(crate) fn theirs(request: &Request) -> Result<(Outcome, String)> {
     static PROCESS: OnceLock<Mutex<Process>> = OnceLock::new();
     if PROCESS.get().is_none() {

@@ -1,5 +1,5 @@
 //! Compares this crate with `gtmpl-ng`, which needs no Go: the random templates that both render must yield the same
-//! text.
+//! output.
 
 use std::cell::Cell;
 
@@ -34,11 +34,11 @@ struct Counts {
     neither: Cell<u32>,
 }
 
-/// Texts of this crate's errors for templates that `gtmpl-ng` renders. Go refuses these templates as well, as the
-/// comparison with Go shows.
+/// Parts of this crate's error messages for templates that `gtmpl-ng` renders. Go refuses these templates as well, as
+/// the comparison with Go shows.
 const LENIENT: [&str; 3] = ["for comparison", "non-comparable type", "error calling index"];
-/// The number of templates that are rendered. Templates with forms that `gtmpl-ng` renders differently, six of seven
-/// random templates, are dropped and do not count.
+/// The number of templates that are rendered. Of the random templates, six of seven contain forms that `gtmpl-ng`
+/// renders differently; they are dropped and not counted.
 const CASES: u32 = 400;
 /// The least number of templates that both must render. With fewer, the comparison would prove nothing, and the test
 /// fails.
@@ -49,7 +49,7 @@ fn check() -> Result<(), Failed> {
     let (ours, theirs) = (data(), theirs(&data()));
     let config = Config { cases: CASES, max_global_rejects: 100 * CASES, ..random::config() };
     let checked = TestRunner::new(config).run(&random::template(), |text| {
-        // `gtmpl-ng` writes whole floats as integers, and null differently from Go where `%s` or `html` formats it.
+        // `gtmpl-ng` writes whole floats as integers, and null differently from Go if `%s` or `html` formats it.
         if ["%", "1e6", "html", "js", "url"].iter().any(|other| text.contains(other)) {
             return Err(TestCaseError::reject("gtmpl-ng renders it differently"));
         }

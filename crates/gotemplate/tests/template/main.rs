@@ -1,5 +1,5 @@
-//! Compares the outputs of this crate, Go's text/template and `gtmpl-ng` for the same templates: those of a table, and
-//! random ones.
+//! Compares the outputs of this crate, Go's text/template and `gtmpl-ng` for the same templates, which are from a table
+//! or random.
 //!
 //! The suite builds a small Go program that runs text/template. Without Go, the tests that need it are ignored.
 

@@ -11,7 +11,8 @@ use crate::table;
 /// The number of templates that each trial draws.
 pub(crate) const CASES: u32 = 1500;
 
-/// Returns a configuration by which failing cases are written to a file of the package and run first in each later run.
+/// Returns a configuration that writes failing cases to a file of the package, from which each later run takes its
+/// first cases.
 pub(crate) fn config() -> Config {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/template.txt");
     Config { failure_persistence: Some(Box::new(FileFailurePersistence::Direct(file))), ..Config::default() }
@@ -52,7 +53,7 @@ fn yaml() -> Result<(), Failed> {
     checked.map_err(|failed| failed.to_string().into())
 }
 
-/// Texts that YAML reads as another type unless they are quoted, or that it cannot contain unescaped.
+/// Strings that YAML reads as another type unless they are quoted, or that it cannot contain unescaped.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "", " ", "a", "yes", "No", "true", "null", "~", "1", "01", "0x1f", "1e3", "1.5", ".5",
@@ -97,7 +98,7 @@ fn key(text: String) -> String {
     if text.chars().all(digit) { text } else { text.replace(digit, "") }
 }
 
-/// The first token of an expression.
+/// Generates an operand of an expression.
 fn atom() -> BoxedStrategy<String> {
     prop::sample::select(vec![
         ".",
@@ -219,7 +220,7 @@ fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// An expression that mostly has a value.
+/// Generates an expression that usually renders without an error.
 fn sound() -> BoxedStrategy<String> {
     let atom = prop::sample::select(vec![
         "$.s",
@@ -276,7 +277,7 @@ fn sound() -> BoxedStrategy<String> {
     prop_oneof![30 => nested, 1 => expression()].boxed()
 }
 
-/// A template that declares the variables that its expressions use.
+/// Generates a template that declares the variables that its expressions use.
 pub(crate) fn template() -> BoxedStrategy<String> {
     let action =
         (delimited(), sound()).prop_map(|((left, right), expression)| format!("{left}{expression}{right}")).boxed();
@@ -307,7 +308,7 @@ pub(crate) fn template() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// An `if`, `with` or `range`, in all its forms: with declarations, assignments, `else` and trim markers.
+/// Generates an `if`, `with` or `range`, in all its forms: with declarations, assignments, `else` and trim markers.
 fn block(list: impl Strategy<Value = String> + Clone + 'static) -> BoxedStrategy<String> {
     let heads = vec![
         ("if ", "{{else if $.t}}x{{else}}"),
@@ -329,8 +330,8 @@ fn block(list: impl Strategy<Value = String> + Clone + 'static) -> BoxedStrategy
         .boxed()
 }
 
-/// `printf` with any verb, flags and arguments, except those that this crate does not implement: the hexadecimal and
-/// binary forms of floats, and `#` with floats.
+/// Generates a `printf` with any verb, flags and arguments, except those that this crate does not implement: the
+/// hexadecimal and binary forms of floats, and `#` with floats.
 fn format() -> BoxedStrategy<String> {
     let whole = vec![".s", "3", "-4", "0", "true", "nil", "\"é\"", ".quote", "97"];
     let floats = vec![".names", ".n", ".i", "1.5", ".list", ".map", ".big", ".small", "2.0", "-1.25"];
@@ -349,7 +350,7 @@ fn call(flags: &'static str, verbs: Vec<&'static str>, args: Vec<&'static str>) 
         .boxed()
 }
 
-/// A template of pieces of syntax in a random order.
+/// Generates a template of pieces of syntax in a random order.
 fn noise() -> BoxedStrategy<String> {
     let piece = prop::sample::select(vec![
         "{{", "}}", "{{-", "-}}", " ", "-", "if", "else", "end", "range", "with", "define", "\"t\"", "template",

@@ -43,7 +43,7 @@ pub(crate) fn data() -> Json {
     })
 }
 
-/// Fails if Go's result differs from this crate's; the message has both, with the texts of the errors.
+/// Fails if Go's result differs from this crate's; the message contains both, with their error messages.
 pub(crate) fn same(request: &Request) -> Result<(), Failed> {
     let (ours, our_error) = go::ours(request);
     let (theirs, their_error) = go::theirs(request)?;

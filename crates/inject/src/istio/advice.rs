@@ -1,7 +1,7 @@
-//! Warnings about pods whose traffic is not redirected although they have a sidecar: sandboxes with a network stack of
-//! their own, and applications that run as the proxy.
+//! Warnings about injected pods that may not work as their authors expect: a sandboxed runtime that the node's rules do not reach,
+//! applications that run with the proxy's user or group, an image that the kubelet cannot parse, and a pod without containers.
 //!
-//! Pure; for each injection, and for `explain` of a pod that has its sidecar.
+//! The functions are pure. They run for each injection, and for `explain` of an injected pod.
 
 use contract::{PROXY_ID, container};
 use serde_json::Value;
@@ -33,10 +33,10 @@ fn sandboxed(pod: &Value, class: &str) -> String {
     )
 }
 
-/// Returns a warning for each application that runs with the proxy's user or group. The rules compare the user and the
-/// group of a socket's process; `fsGroup` and `supplementalGroups` change neither. Init containers that end before the
-/// proxy starts are left out: they run as the proxy to reach the network without it. After a native sidecar they could
-/// reach it through the proxy.
+/// Returns a warning for each application that runs with the proxy's user or group. The rules match the user and the
+/// group of the process that owns a socket; `fsGroup` and `supplementalGroups` change neither. Init containers that end
+/// before the proxy starts are left out: they run as the proxy to bypass it. Those after a native sidecar can reach the
+/// network through the proxy.
 fn as_proxy(pod: &Value) -> Vec<String> {
     let is_proxy = |item: &&Value| pod::name(item) == container::PROXY;
     let Some(sidecar) = pod::sidecar(pod).filter(|_| proxy::is_redirected(pod)) else { return Vec::new() };
@@ -84,7 +84,7 @@ fn upper_case(pod: &Value) -> Vec<String> {
     wrong.map(warning).collect()
 }
 
-/// Returns the warning about a pod of whose containers the sidecar was the only one, and became an init container.
+/// Returns the warning about a pod whose only container is the sidecar, which the injection made an init container.
 fn no_container(pod: &Value) -> Option<String> {
     let native = pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY);
     (native.is_some() && pod::containers(pod, CONTAINERS).is_empty()).then(|| {
@@ -109,7 +109,7 @@ mod tests {
         super::warnings(pod, None)
     }
 
-    /// Returns the warnings about a pod with these security contexts of the pod, its application and its proxy.
+    /// Returns the warnings about a pod with these security contexts: its own, its application's and its proxy's.
     fn of(pod: &Value, application: &Value, proxy: &Value) -> Vec<String> {
         let containers =
             json!([{"name": "app", "securityContext": application}, {"name": "istio-proxy", "securityContext": proxy}]);

@@ -68,7 +68,7 @@ const CHECKS: [(&str, Check); 31] = [
     (annotation::PROXY_CONFIG, |_| Ok(())),
 ];
 
-/// Whether `name` is an annotation of Istio for which [`CHECKS`] has a check.
+/// Whether `name` is one of Istio's annotations in [`CHECKS`].
 pub(super) fn is_istios(name: &str) -> bool {
     CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
 }
@@ -99,18 +99,18 @@ pub fn is_of_templates(name: &str) -> bool {
     OF_TEMPLATES.contains(&name)
 }
 
-/// The annotations with JSON or lists that the injection reads and [`CHECKS`] lacks.
+/// The annotations with JSON or lists that the injector reads and that are not in [`CHECKS`].
 const READ: [&str; 4] = [annotation::OVERRIDES, annotation::STATUS, annotation::TEMPLATES, annotation::SCRAPE_TARGETS];
-/// Steps for a byte of an annotation, which can be an element of a list in JSON or YAML.
+/// The steps charged per byte of an annotation, because each byte may be an element of a list in JSON or YAML.
 const STEPS_PER_BYTE: usize = 2;
 
-/// Returns the description of the values that an annotation may have; `None` if the injection checks none.
+/// Returns the description of the values that an annotation may have; `None` if no check describes them.
 pub fn allowed(name: &str) -> Option<&'static str> {
     let (_, check) = CHECKS.iter().find(|(known, _)| *known == name)?;
     check("\0").err()
 }
 
-/// Charges the reading of all annotations that the injection reads.
+/// Charges the budget for all annotations that the injector reads.
 ///
 /// # Errors
 /// The annotations exceed the budget.
@@ -123,9 +123,9 @@ pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
 /// Checks all annotations of a pod.
 ///
 /// # Errors
-/// An annotation is invalid. If several are, the error is about the first invalid one in the order of `CHECKS`.
+/// An annotation is invalid. If several are, the error is about volumes or mounts or else about the first one in the order of `CHECKS`.
 pub(super) fn check(pod: &Value) -> Result<(), Error> {
-    // Its errors are more exact than those of the table.
+    // The errors of this check are more exact than those of `CHECKS` for the same annotations.
     user_volumes::check(pod)?;
     for (name, check) in CHECKS {
         if let Some(value) = pod::annotation(pod, name) {
@@ -135,14 +135,14 @@ pub(super) fn check(pod: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks an annotation that the plugin reads, with the plugin's own parser. Templates splice such a value into YAML, so
-/// a line break, which the parser ignores around an element, is refused first.
+/// Checks an annotation that the plugin reads, with the plugin's own parser. Templates insert such a value into YAML, so a line break,
+/// which the parser ignores around an element, is refused, too.
 fn traffic(name: &str, value: &str) -> Result<(), &'static str> {
     redirect::annotations::check(name, value).map_err(|error| error.allowed)?;
     printable(value)
 }
 
-/// Checks an annotation with ranges. `allowed` also names the value of Helm that has the same syntax.
+/// Checks an annotation that lists CIDRs. `allowed` describes valid values, and names the Helm value with the same syntax.
 fn ranges(name: &str, value: &str, allowed: &'static str) -> Result<(), &'static str> {
     traffic(name, value).map_err(|own| if own.ends_with(CIDRS) { allowed } else { own })
 }
@@ -151,8 +151,7 @@ fn number(value: &str) -> Result<(), &'static str> {
     whole::<u32>(value, NUMBER)
 }
 
-/// Checks an unsigned number in the one spelling that templates, YAML and the plugin read alike: a number with a leading zero is octal
-/// in YAML.
+/// Checks an unsigned number in the only spelling that templates, YAML and the plugin read alike: with a leading zero, it is octal in YAML.
 fn whole<T: FromStr + Display>(value: &str, allowed: &'static str) -> Result<(), &'static str> {
     value.parse::<T>().is_ok_and(|number| number.to_string() == value).then_some(()).ok_or(allowed)
 }
@@ -171,12 +170,12 @@ fn object_name(value: &str) -> Result<(), &'static str> {
     is_subdomain(value).then_some(()).ok_or("the name of a ConfigMap")
 }
 
-/// Checks an image. An empty one leaves the image to the configuration.
+/// Checks an image. An empty value selects the configured image.
 fn image(value: &str) -> Result<(), &'static str> {
     (value.is_empty() || image::check(value).is_ok()).then_some(()).ok_or(IMAGE)
 }
 
-/// Checks the type of an image, which becomes the end of its tag.
+/// Checks an image type, which becomes the suffix of the image's tag.
 fn part_of_tag(value: &str) -> Result<(), &'static str> {
     let is_part = value.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     is_part.then_some(()).ok_or("a part of an image's tag: letters, digits, underscores, periods and dashes")
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_the_plugin_refuses_for_its_length_is_refused_for_it_here() {
+    fn a_list_that_is_too_long_for_the_plugin_is_refused() {
         let lists = [
             (annotation::INCLUDE_INBOUND_PORTS, "80", 1024),
             (annotation::EXCLUDE_INBOUND_PORTS, "80", 1024),
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_template_that_reads_it_an_annotation_of_templates_changes_nothing() {
+    fn an_annotation_of_templates_that_no_template_reads_changes_nothing() {
         use crate::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
 
         const TEMPLATE: &str = "spec: {containers: [{name: istio-proxy, image: '{{ .ProxyImage }}'}]}";

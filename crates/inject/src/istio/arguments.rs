@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::pod;
 
-/// Reads the arguments of `istio-init` or `istio-validation`; `None` for another container, and for arguments with a flag of another
-/// release, or with a variable that the kubelet expands.
+/// Parses the arguments of `istio-init` or `istio-validation`; `None` for any other container, and for arguments of another program, with
+/// an unknown flag such as one of another release, or with a variable that the kubelet expands.
 ///
 /// # Errors
-/// An argument is invalid; the text names the container.
+/// An argument is invalid; the message names the container.
 pub(super) fn settings(container: &Value) -> Result<Option<Settings>, String> {
     if !matches!(pod::name(container), container::INIT | container::VALIDATION) {
         return Ok(None);

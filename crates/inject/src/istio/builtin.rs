@@ -1,5 +1,5 @@
-//! The built-in configuration: templates that read Istio's values, and the values for clusters that have none, where no
-//! ConfigMap is needed. Pods get a proxy, and a container that validates the redirection.
+//! The built-in configuration, which needs no ConfigMap: templates that read Istio's Helm values, and default values
+//! for clusters without them. Pods get a proxy, and a container that validates the redirection.
 
 mod over;
 
@@ -13,10 +13,10 @@ use super::settings::SIDECAR;
 use super::unused::Reads;
 use super::{Error, Mesh, Settings, Values};
 
-/// The namespace of istiod where nothing names another.
+/// The default namespace of istiod.
 const NAMESPACE: &str = "istio-system";
 
-/// The files of each template's text. Defines precede the template that uses them.
+/// The files of which each template is composed. Files with `define`s precede the file that uses them.
 const TEMPLATES: [(&str, &[&str]); 4] = [
     ("sidecar", &[SHARED, include_str!("builtin/redirection.yaml"), include_str!("builtin/sidecar.yaml")]),
     ("gateway", &[SHARED, include_str!("builtin/gateway.yaml")]),
@@ -24,7 +24,7 @@ const TEMPLATES: [(&str, &[&str]); 4] = [
     ("grpc-simple", &[SHARED, include_str!("builtin/grpc-simple.yaml")]),
 ];
 
-/// The values that no value of Istio's stands for.
+/// The key of the built-in values that Istio's Helm values do not have.
 const COMPILED_IN: &str = "compiledIn";
 
 const SHARED: &str = include_str!("builtin/shared.yaml");
@@ -42,7 +42,7 @@ const OF_MESH: [&str; 4] = [
 pub struct BuiltIn {
     /// The proxy's image.
     pub proxy_image: String,
-    /// The proxy's arguments; empty: those of Istio's agent, with the log levels of annotations.
+    /// The proxy's arguments. Empty: the arguments of Istio's agent, with the log levels in the pod's annotations.
     pub proxy_args: Vec<String>,
     /// The image for `istio-iptables --run-validation`.
     pub validation_image: String,
@@ -50,11 +50,12 @@ pub struct BuiltIn {
     pub outbound_port: u16,
     /// The proxy's port for inbound traffic.
     pub inbound_port: u16,
-    /// The revision of istiod; empty: the default one.
+    /// The revision of istiod; empty: the default revision.
     pub revision: String,
     /// The namespace of istiod.
     pub namespace: String,
-    /// The address `host:port` of istiod, for discovery and as CA; `None`: that of the revision in the namespace; empty: no mesh.
+    /// The address `host:port` of istiod, for discovery and as CA. `None`: istiod of `revision` in `namespace`; empty: no mesh, and so no
+    /// istiod.
     pub discovery: Option<String>,
     /// The platform of the cluster.
     pub platform: Platform,
@@ -92,11 +93,11 @@ impl BuiltIn {
         Settings::parse(&settings.to_string(), None)
     }
 
-    /// Returns the configuration. Metrics are merged and probes rewritten in a mesh, where the image is that of Istio's agent, and else
-    /// not, because the image may be any proxy.
+    /// Returns the configuration. In a mesh, where the proxy's image contains Istio's agent, metrics are merged and probes rewritten.
+    /// Without a mesh, neither is done, because the image may be any proxy.
     ///
     /// # Errors
-    /// The built-in texts are invalid, which no setting causes.
+    /// The built-in templates, values or mesh configuration are invalid, which no setting causes.
     pub fn config(&self) -> Result<Config, Error> {
         let mut settings = Self::settings()?;
         if let Some(reads) = settings.reads.get_mut(SIDECAR) {
@@ -112,11 +113,11 @@ impl BuiltIn {
         })
     }
 
-    /// Returns the configuration with values and a mesh configuration of files, for the revision, the namespace and, if none is given,
-    /// the platform that the values name. The values are laid over the built-in ones, and the mesh configuration replaces the built-in one.
+    /// Returns the configuration with Helm values merged over the built-in ones, and with `mesh`, if there is one, in place of the built-in
+    /// mesh configuration. The values name istiod's revision and namespace and, if `platform` is `None`, the platform.
     ///
     /// # Errors
-    /// The built-in texts are invalid, which no setting causes.
+    /// The built-in templates, values or mesh configuration are invalid, which no setting causes.
     pub fn config_with(values: Values, mesh: Option<Mesh>, platform: Option<Platform>) -> Result<Config, Error> {
         let values = over::with_names(values);
         let text = |pointer: &str| values.raw.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -146,7 +147,7 @@ impl BuiltIn {
         self.discovery.as_deref() == Some("")
     }
 
-    /// Leaves out of what the sidecar's template reads the annotations that it names and does not use.
+    /// Removes from `reads`, the names that the sidecar's template reads, the annotations that it does not use with these settings.
     fn ignore(&self, reads: &mut Reads) {
         if !self.proxy_args.is_empty() {
             reads.ignore(&[annotation::LOG_LEVEL, annotation::COMPONENT_LOG_LEVEL]);
@@ -157,12 +158,12 @@ impl BuiltIn {
         }
     }
 
-    /// The values in place of Istio's: the plugin redirects, on OpenShift called by Multus.
+    /// Returns the default values. The plugin redirects traffic; on OpenShift, Multus calls the plugin.
     fn values(&self) -> Value {
         let provider = if self.platform == Platform::OpenShift { "multus" } else { "default" };
         let alone = self.is_alone();
         let (hub, tag, image) = self.image_parts();
-        // One image follows the hub and the tag of other values.
+        // If both images are the same, a hub and a tag in the user's values apply to both.
         let validation = if self.validation_image == self.proxy_image { image } else { &self.validation_image };
         json!({
             COMPILED_IN: {"args": self.proxy_args, "alone": alone, "restricted": true},
@@ -186,7 +187,7 @@ impl BuiltIn {
                     "excludeInboundPorts": "",
                     "statusPort": port::STATUS,
                     "startupProbe": {"enabled": true},
-                    // Without this profile the level `restricted` refuses the pod.
+                    // The Pod Security Standard `restricted` requires this profile.
                     "seccompProfile": {"type": "RuntimeDefault"},
                     "resources": {
                         "limits": {"cpu": "2", "memory": "1Gi"},
@@ -198,8 +199,8 @@ impl BuiltIn {
         })
     }
 
-    /// Returns hub, tag and name of the proxy's image, of which annotations may change the tag's variant. An image with
-    /// a digest, or without a tag, has no variants and stays whole.
+    /// Returns hub, tag and name of the proxy's image, so that an annotation can select another variant of the tag. An
+    /// image with a digest, or without a tag, has no variants: it is returned whole as the name.
     fn image_parts(&self) -> (&str, &str, &str) {
         let image = &*self.proxy_image;
         let parts = image.rsplit_once('/').and_then(|(hub, rest)| {

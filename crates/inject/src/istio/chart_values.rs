@@ -1,5 +1,5 @@
-//! The warnings about Helm's values that only Istio's charts read, to make the injection configuration of them: a configuration
-//! that does not have what they say was not made of these values, and neither was one whose values are of other types.
+//! Warnings about Helm values that do not match the injection configuration. Istio's charts make that configuration from some of the
+//! values: it was not made from values that it contradicts, nor from values of the wrong type.
 
 use podfacts::selector::LabelSelector;
 use serde::Deserialize;
@@ -10,11 +10,11 @@ use super::settings::{Program, Settings};
 use super::unused;
 use crate::pod;
 
-/// A value of the charts.
+/// A value of Istio's charts, with its type.
 #[derive(Clone, Copy)]
 struct Typed {
     path: &'static str,
-    /// The name of its type.
+    /// The description of the type.
     expected: &'static str,
     is_expected: fn(&Value) -> bool,
 }
@@ -23,7 +23,7 @@ const fn typed(path: &'static str, expected: &'static str, is_expected: fn(&Valu
     Typed { path, expected, is_expected }
 }
 
-/// The values with a type that is checked. Nothing, and an empty text, list or map, sets none of them.
+/// The values whose types are checked, in addition to [`BOOLEANS`]. A null, or an empty string, list or map, is treated as absent.
 const TYPES: [Typed; 6] = [
     typed("sidecarInjectorWebhook.templates", "a map of texts", |value| is_map(value, Value::is_string)),
     typed("sidecarInjectorWebhook.defaultTemplates", "a list of names", |value| is_list(value, Value::is_string)),
@@ -37,7 +37,7 @@ const TYPES: [Typed; 6] = [
     typed("global.proxy.autoInject", "\"enabled\" or \"disabled\"", |value| value == "enabled" || value == "disabled"),
 ];
 
-/// The values that are booleans, of which a template takes each text for true.
+/// The boolean values. Templates would treat a string such as "false" as true.
 pub(super) const BOOLEANS: [&str; 12] = [
     "global.logAsJson",
     "global.mountMtlsCerts",
@@ -53,7 +53,7 @@ pub(super) const BOOLEANS: [&str; 12] = [
     "sidecarInjectorWebhook.rewriteAppHTTPProbe",
 ];
 
-/// The name of their type.
+/// The description of the type of [`BOOLEANS`].
 const BOOLEAN: &str = "true or false";
 
 fn is_map(value: &Value, is_expected: fn(&Value) -> bool) -> bool {
@@ -74,7 +74,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Returns the warnings; none for the format of releases up to 1.8, whose charts made more of the values.
+/// Returns the warnings; none for the configuration format of releases up to 1.8, whose charts used the values differently.
 pub(super) fn warnings(settings: &Settings, values: &Value) -> impl Iterator<Item = String> {
     let is_legacy = matches!(settings.program, Program::Legacy(_));
     let unfollowed = unfollowed(settings, values);
@@ -88,14 +88,14 @@ pub(super) fn warnings(settings: &Settings, values: &Value) -> impl Iterator<Ite
     unfollowed.into_iter().chain(mistyped)
 }
 
-/// Returns the warning about values that the configuration does not have.
+/// Returns the warning about values that the configuration does not follow.
 fn unfollowed(settings: &Settings, values: &Value) -> Option<String> {
     let Program::Modern { templates, default, .. } = &settings.program else { return None };
     let none = Value::Null;
     let webhook = values.get("sidecarInjectorWebhook").unwrap_or(&none);
     let mut missing = Vec::new();
     let mut add = |name: &str| missing.push(format!("sidecarInjectorWebhook.{name}"));
-    // The charts cut the blanks at the ends of the texts.
+    // The charts trim the white space at the end of a template.
     let is_same = |name: &str, text: &str| {
         templates.get(name).is_some_and(|template| template.source().trim_end() == text.trim_end())
     };

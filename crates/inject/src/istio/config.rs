@@ -1,4 +1,4 @@
-//! The configuration of an injector, with all of its texts parsed.
+//! The parsed configuration of an injector.
 
 use contract::port;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::settings::Settings;
 use super::values::Values;
 use super::{chart_values, unused, unused_values};
 
-/// The platform of the cluster, if injection depends on it.
+/// The platform of the cluster, as far as injection depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Platform {
     #[default]
@@ -18,7 +18,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// Returns the platform of this name, in any case; names that do not matter to injection are those of Kubernetes.
+    /// Returns the platform with this name, in any case; all names other than OpenShift's stand for Kubernetes.
     pub fn named(name: &str) -> Self {
         if name.eq_ignore_ascii_case("openshift") { Self::OpenShift } else { Self::Kubernetes }
     }
@@ -38,7 +38,7 @@ pub struct Config {
     pub values: Values,
     /// The mesh configuration.
     pub mesh: Mesh,
-    /// The control plane's revision; empty is the default one.
+    /// The control plane's revision; empty: the default revision.
     pub revision: String,
     pub platform: Platform,
     /// `COMPLIANCE_POLICY`, such as `fips-140-3`; empty: none.
@@ -61,9 +61,9 @@ impl Config {
             .chain(self.other_status_port())
     }
 
-    /// Returns the warning about a status port of Helm's values on which no agent listens: pods then exclude it from the
-    /// redirection, and not that of the mesh configuration. Where the latter is not the default, it takes precedence. Port 0 stands for
-    /// none, and disables the readiness probe.
+    /// Returns the warning about a status port in Helm's values on which no agent listens: pods would exclude that port from the
+    /// redirection instead of the port in the mesh configuration. There is no warning if the mesh configuration sets a port other than the
+    /// default, which takes precedence, nor for port 0, which disables the readiness probe.
     fn other_status_port(&self) -> Option<String> {
         let valued = self.values.raw.pointer("/global/proxy/statusPort").filter(|port| !port.is_null())?;
         let valued = match (valued.as_str().filter(|text| !text.is_empty()), valued.as_f64()) {

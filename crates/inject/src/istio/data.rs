@@ -11,12 +11,12 @@ use super::shapes::{mesh, pod as shapes};
 use super::subject::Subject;
 use crate::pod;
 
-/// The data of all templates of one pod.
+/// The data with which all templates are rendered for one pod.
 #[derive(Debug)]
 pub(super) struct Data<'a> {
     config: &'a Config,
     subject: &'a Subject<'a>,
-    /// The pod without the additions of an earlier injection, with its agent's status port.
+    /// The pod without the additions of an earlier injection; see [`with_status_port`].
     pod: Cow<'a, Json>,
     proxy_image: String,
     init_image: String,
@@ -64,9 +64,9 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Returns the pod with its agent's status port as annotation, if the pod has none, and the mesh or the pod's proxy
-/// configuration sets no port or another one than Helm's `global.proxy.statusPort`, which templates use for a pod without the
-/// annotation. Exclusions, probes and metrics then name the port on which the agent listens.
+/// Returns the pod, with the agent's status port as annotation if templates would otherwise use another port. That is so if the pod lacks
+/// the annotation, and the port in its proxy configuration is not the default, and is 0 or differs from Helm's `global.proxy.statusPort`.
+/// With the annotation, exclusions, probes and metrics name the port on which the agent listens.
 fn with_status_port<'a>(config: &Config, subject: &Subject<'_>, pod: &'a Json) -> Cow<'a, Json> {
     let (wanted, valued) = (subject.status_port(), config.values.raw.pointer("/global/proxy/statusPort"));
     let is_valued = valued.is_some_and(|port| *port == wanted || port.as_str() == Some(&wanted.to_string()));

@@ -1,5 +1,5 @@
-//! The digest of the settings of an injection, which the status annotation has: a later injection knows by it whether
-//! its own settings are the same.
+//! The digest of an injection's settings in the status annotation, by which a later injection detects whether its own
+//! settings are the same.
 
 use contract::annotation;
 use ring::digest::{Context, SHA256};
@@ -10,7 +10,7 @@ use super::settings::Program;
 use super::subject::Subject;
 use crate::pod;
 
-/// The number of hexadecimal digits.
+/// The number of hexadecimal digits in a digest.
 const DIGITS: usize = 16;
 
 /// Returns the digest of a configuration.
@@ -32,8 +32,8 @@ pub(super) fn of_config(config: &Config) -> String {
     shown(context)
 }
 
-/// Returns the digest of a subject's settings under a configuration, whose digest the subject has. The settings are
-/// those that no injection changes, and so the same before and after it.
+/// Returns the digest of a subject's settings, among them the digest of the configuration; `None` if the subject has no such digest. The
+/// settings are those that an injection does not change, so the digest is the same before and after it.
 pub(super) fn of_subject(subject: &Subject<'_>) -> Option<String> {
     let annotated = |name: &str| pod::annotation(subject.pod, name).unwrap_or_default();
     let modes = [annotated(annotation::INTERCEPTION_MODE), pod::text(&subject.proxy_config, "interceptionMode")];

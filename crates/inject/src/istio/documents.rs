@@ -1,7 +1,7 @@
 //! Injection of workloads in documents, as `istioctl kube-inject` does.
 //!
-//! The policy's selectors and default do not apply, because the user has requested the injection. The pod's own label
-//! or annotation still applies: a pod that declines a sidecar gets none.
+//! The policy's selectors and default do not apply, because the user requested the injection. The pod's own label or
+//! annotation still applies: a pod that declines a sidecar gets none.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,10 +26,10 @@ pub struct Skipped {
     pub decision: Decision,
 }
 
-/// The result for a document.
+/// The result of injecting a document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
-    /// The document is not a known workload. Its text should stay unchanged.
+    /// The document is not a known workload. It should be printed unchanged.
     Untouched,
     /// The document is a workload or a list.
     Workload {
@@ -37,7 +37,7 @@ pub enum Document {
         document: Value,
         /// The workloads that stay unchanged.
         skipped: Vec<Skipped>,
-        /// Warnings about ignored annotations, each with the workload's name.
+        /// Warnings, each with the workload's name.
         warnings: Vec<String>,
     },
 }
@@ -67,7 +67,7 @@ impl Injector {
     /// Injects a workload, or all workloads of a list.
     ///
     /// # Errors
-    /// A pod cannot get its sidecar, or a workload has no pod.
+    /// A pod cannot get its sidecar, or a workload has no pod spec.
     pub fn inject_document(&self, mut document: Value, native: Native<'_>) -> Result<Document, Error> {
         let mut messages = Messages::default();
         let is_workload = workload::for_each(&mut document, &mut |document: &mut Value, kind| {
@@ -179,7 +179,8 @@ fn no_pod(spec: &str) -> Error {
     Error::NoPodSpec(spec.trim_start_matches('/').replace('/', "."))
 }
 
-/// Returns the namespace of a document's pod: that of the workload, in which the API server creates it, whatever its template says.
+/// Returns the namespace of a document's pod: the workload's, in which the API server creates the pod or, if it has none, that in the pod
+/// template.
 fn namespace(document: &Value, pod: &Value) -> String {
     let of = |object| pod::text(pod::metadata(object), "namespace");
     [of(document), of(pod)].into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()

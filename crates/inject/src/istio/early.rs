@@ -1,7 +1,8 @@
-//! The handlers of containers that start before the agent, or beside it: nobody answers those that are rewritten to the agent, or whose
-//! port is redirected to the proxy, and other containers may wait for them.
+//! Probes and lifecycle hooks (handlers) of containers that start before the agent, or without waiting for it. Until the agent and the
+//! proxy run, nothing answers a handler that was rewritten to the agent, or whose port is redirected to the proxy. Other containers may
+//! wait for it.
 //!
-//! Pure; for each injection, and for `explain` of a pod that has its sidecar.
+//! The functions are pure. They run for each injection, and for `explain` of an injected pod.
 
 mod captured;
 mod order;
@@ -22,12 +23,12 @@ use restart::Restart;
 const STARTUP: &str = "/startupProbe";
 const LIVENESS: &str = "/livenessProbe";
 const POST_START: &str = "/lifecycle/postStart";
-/// The handlers after which the kubelet starts the next init container.
+/// The handlers for which the kubelet waits before it starts the next init container.
 const OF_INIT: &[&str] = &[STARTUP, POST_START];
-/// The handlers after which the kubelet starts the next container.
+/// The handlers for which the kubelet waits before it starts the next container.
 const OF_CONTAINER: &[&str] = &[POST_START];
 
-/// A handler that nobody answers, so that the pod does not start.
+/// A handler that nothing answers, so that the pod or a container does not start.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
     #[error(
@@ -52,32 +53,32 @@ pub enum Unanswered {
     Once { container: String, handler: &'static str, port: u64, advice: &'static str },
 }
 
-/// What decides about the handlers of a pod beside the pod itself.
+/// The settings outside a pod that decide about its handlers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
     /// The status port of the pod's proxy configuration.
     pub(super) status_port: u16,
-    /// Whether the pod's runtime class is that of a sandbox; `None` if its name decides.
+    /// Whether the pod's runtime class is a sandboxed runtime; `None`: the name of the class decides.
     pub(super) sandbox: Option<bool>,
 }
 
 impl Context {
-    /// Returns that of a pod with this proxy configuration, if it is known.
+    /// Returns the context of a pod. `proxy_config`: the pod's proxy configuration, if it is known.
     pub(super) fn of(proxy_config: Option<&Value>, sandbox: Option<bool>) -> Self {
         let status_port = proxy_config.map_or(port::STATUS, |config| proxy::number(config, "statusPort", port::STATUS));
         Self { status_port, sandbox }
     }
 }
 
-/// The containers of one list, and what the kubelet's requests to them meet.
+/// The containers of one list, and what answers the kubelet's requests to them before the agent starts.
 #[derive(Debug)]
 pub(super) struct Early {
     which: &'static str,
     order: Order,
     captured: Captured,
-    /// Whether the rules are there when the containers before the agent start.
+    /// Whether the rules are in place when the containers before the agent start.
     has_rules: bool,
-    /// The port of the agent, if it listens on one.
+    /// The status port of the agent, if it listens on one.
     agent: Option<u16>,
     /// The ports on which the proxy answers, none of which is redirected.
     proxys: Vec<u16>,
@@ -95,7 +96,7 @@ impl Early {
             which,
             order: Order::of(pod, which),
             captured: if is_asked { Captured::of(pod, context.sandbox) } else { Captured::Nothing },
-            // `istio-init` follows the init containers of the pod's author.
+            // `istio-init` runs after the init containers of the pod's author.
             has_rules: which == CONTAINERS || proxy::is_redirected_by_node(pod),
             agent: handler::target(pod, context.status_port),
             proxys: pod::sidecar(pod).map(proxy::answered).unwrap_or_default(),
@@ -103,7 +104,7 @@ impl Early {
         }
     }
 
-    /// Whether the container at this place keeps a handler as its author wrote it. Istio rewrites all of them.
+    /// Whether the container at this position keeps a handler as its author wrote it. Istio itself rewrites all handlers.
     pub(super) fn keeps(&self, at: usize, container: &Value, pointer: &str) -> bool {
         if is_of_other_host(container, pointer) {
             return true;
@@ -115,7 +116,7 @@ impl Early {
         match (self.which, pointer) {
             (INIT_CONTAINERS, STARTUP | POST_START) => true,
             (INIT_CONTAINERS, LIVENESS) => has_host(container, pointer) || captured() == Some(Some(false)),
-            // What is started again finds the agent.
+            // A container that the kubelet restarts finds the agent running.
             (_, POST_START) => match captured() {
                 Some(None) => self.restart(container) == Restart::Never,
                 captured => captured == Some(Some(false)),
@@ -128,7 +129,7 @@ impl Early {
         Restart::of(&self.policy, self.which, container)
     }
 
-    /// Returns what a handler asks the pod for; `None` for a command, another host, and a port that does not exist.
+    /// Returns a handler's request to its pod; `None` for a command, for another host, and for a port that does not exist.
     fn asked(&self, container: &Value, pointer: &str) -> Option<Asked> {
         let (kind, action) = action(container, pointer)?;
         let port = pod::numeric_port(container, action.get("port")?)?;
@@ -142,10 +143,10 @@ impl Early {
         Some(Asked { port, is_agents, is_run })
     }
 
-    /// Returns these handlers of the containers at these places.
+    /// Returns the requests of these handlers of the containers at these positions.
     fn requests<'p>(&self, pod: &'p Value, places: &Range<usize>, pointers: &[&'static str]) -> Vec<Request<'p>> {
         let containers = pod::containers(pod, self.which).iter().enumerate().filter(|(at, _)| places.contains(at));
-        // Other init containers have no handlers.
+        // Only native sidecars among the init containers have handlers.
         let lasts = |item: &Value| self.which == CONTAINERS || pod::text(item, "restartPolicy") == "Always";
         let of = |(at, item): (usize, &'p Value)| {
             let request = move |pointer: &&'static str| {
@@ -158,7 +159,7 @@ impl Early {
         containers.filter(|(_, item)| lasts(item)).flat_map(of).collect()
     }
 
-    /// Returns who answers before the agent starts.
+    /// Returns what answers a request before the agent starts.
     fn answer(&self, asked: Asked) -> Answer {
         let captured = if self.has_rules { self.captured.has(asked.port) } else { Some(false) };
         match captured {
@@ -172,20 +173,20 @@ impl Early {
     }
 }
 
-/// What a handler asks the pod for.
+/// A handler's request to its pod.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     port: u64,
-    /// Whether the agent answers in the place of this container.
+    /// Whether the handler was rewritten to the agent, which answers for the container.
     is_agents: bool,
-    /// Whether the kubelet runs such a handler.
+    /// Whether the kubelet runs such a handler; it does not run a `tcpSocket` as a hook.
     is_run: bool,
 }
 
-/// A handler of a container.
+/// A handler of a container, and what answers it.
 #[derive(Debug)]
 struct Request<'p> {
-    /// The container's place.
+    /// The position of the container in its list.
     at: usize,
     item: &'p Value,
     handler: &'static str,
@@ -193,7 +194,7 @@ struct Request<'p> {
     answer: Answer,
 }
 
-/// Who answers a handler.
+/// What answers a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Container,
@@ -203,23 +204,23 @@ enum Answer {
     Listener,
     /// The proxy, to which the port is redirected.
     Proxy,
-    /// The container, or the proxy if the port is redirected, which is not known.
+    /// The container or, if the port is redirected, the proxy; whether it is redirected is not known.
     Unknown,
     /// The kubelet does not run the handler.
     NotAsked,
 }
 
 impl Answer {
-    /// Whether nobody answers before the agent and the proxy run.
+    /// Whether nothing answers before the agent and the proxy run.
     fn is_vain(self) -> bool {
         matches!(self, Self::Agent | Self::Listener | Self::Proxy)
     }
 }
 
-/// Checks that a pod does not wait for a handler that nobody answers.
+/// Checks that no handler prevents the start of a pod or container because nothing answers it.
 ///
 /// # Errors
-/// It does, and never starts.
+/// A handler gets no answer, and the pod or a container would never start.
 pub(super) fn check(pod: &Value, context: Context) -> Result<(), Unanswered> {
     let early = Early::of(pod, INIT_CONTAINERS, context);
     for Request { item, handler, port, answer, .. } in early.requests(pod, &early.order.before, OF_INIT) {
@@ -241,7 +242,7 @@ pub(super) fn check(pod: &Value, context: Context) -> Result<(), Unanswered> {
     Ok(())
 }
 
-/// Returns a warning for each handler that is asked in vain, or may be, and with which the pod may start nevertheless.
+/// Returns a warning for each handler that gets, or may get, no answer, but with which the pod can start.
 pub(super) fn warnings(pod: &Value, context: Context) -> Vec<String> {
     let of_inits = Early::of(pod, INIT_CONTAINERS, context);
     let of_containers = Early::of(pod, CONTAINERS, context);
@@ -258,7 +259,7 @@ pub(super) fn warnings(pod: &Value, context: Context) -> Vec<String> {
     inits.chain(lively).chain(hooks).chain(beside).collect()
 }
 
-/// Returns the warning about a handler of an init container for which the next one waits.
+/// Returns the warning about a handler of an init container that may get no answer, so that the next init container never starts.
 fn waited(request: &Request<'_>) -> Option<String> {
     let Request { item, handler, port, answer, .. } = request;
     (*answer == Answer::Unknown).then(|| {
@@ -270,7 +271,7 @@ fn waited(request: &Request<'_>) -> Option<String> {
     })
 }
 
-/// Returns the warning about a probe by which the kubelet ends an init container while the next ones of the pod's author run.
+/// Returns the warning about a probe because of which the kubelet may restart an init container while later ones of the pod's author run.
 fn ended(pod: &Value, request: &Request<'_>) -> Option<String> {
     let Request { at, item, handler, port, answer } = request;
     let vain = match answer {
@@ -279,7 +280,7 @@ fn ended(pod: &Value, request: &Request<'_>) -> Option<String> {
         Answer::Container | Answer::NotAsked => return None,
     };
     let is_injected = |name: &str| name == container::CORE_DUMP || container::INJECTED.contains(&name);
-    // The kubelet starts the next one at once after a native sidecar without these handlers.
+    // After a native sidecar without these handlers, the kubelet starts the next init container at once.
     let is_awaited = |item: &Value| {
         pod::text(item, "restartPolicy") != "Always" || OF_INIT.iter().any(|pointer| item.pointer(pointer).is_some())
     };
@@ -346,7 +347,7 @@ fn not_run(handler: &str, container: &str) -> String {
     )
 }
 
-/// Returns what lets a hook of an application find the agent, in a pod with this sidecar.
+/// Returns the advice by which an application's hook gets an answer.
 fn advice(pod: &Value, early: &Early) -> &'static str {
     let is_native = pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();
     let sidecar = pod::sidecar(pod).filter(|_| !is_native && early.agent.is_some());

@@ -1,5 +1,5 @@
-//! The warning about settings of the injection that a workload of a document has outside of its pod template, where neither
-//! the injector nor the CNI plugin reads them.
+//! The warning about injection settings that a workload has outside its pod template, where neither the injector nor the CNI plugin reads
+//! them.
 
 use contract::annotation;
 use serde_json::{Value, json};
@@ -8,17 +8,17 @@ use super::unused;
 use crate::pod;
 use crate::workload::Kind;
 
-/// Labels and annotations that an injection writes, into the metadata of a job template, too.
+/// Labels and annotations that an injection writes, also into the metadata of a job template.
 const WRITTEN: [&str; 3] = [annotation::STATUS, annotation::OVERRIDES, annotation::NETWORK];
 
-/// Returns the warning about the labels and annotations that the workload's own metadata, or those of a job template, have and the
-/// pod before its injection lacks.
+/// Returns the warning about settings among the labels and annotations of the workload or its job template that `pod`, the pod before its
+/// injection, lacks.
 pub(super) fn warning(document: &Value, kind: Kind, pod: &Value) -> Option<String> {
     let (metadata, _) = kind.template();
     let own = Some("/metadata").filter(|own| *own != metadata);
     let mut found: Vec<&str> = Vec::new();
     for metadata in own.into_iter().chain(kind.job_metadata()).filter_map(|pointer| document.pointer(pointer)) {
-        // Istio's kube-inject writes into the metadata of a job template alone.
+        // An injection wrote these: Istio's `kube-inject` writes only into the metadata of the job template.
         if pod::annotation(&json!({"metadata": metadata}), annotation::STATUS).is_some() {
             continue;
         }

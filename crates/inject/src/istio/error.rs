@@ -7,7 +7,7 @@ use super::startable::Unstartable;
 use super::{status_port, user_volumes};
 use crate::{Mismatch, merge, patch, yaml};
 
-/// An error of the injection. The API server shows texts about a pod to its author.
+/// An error of the injection. The API server shows messages about a pod to its author.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A part of the configuration cannot be read.
@@ -20,10 +20,10 @@ pub enum Error {
     /// A part of the configuration is not a map.
     #[error("the {0} configuration is not a map: expected `key: value` pairs")]
     NoMap(&'static str),
-    /// A value of the mesh's configuration is not of its field's type.
+    /// A value in the mesh configuration does not have its field's type.
     #[error("the mesh configuration is invalid: {0}")]
     Mesh(Mistyped),
-    /// A value in a pod's annotation of the proxy's configuration is not of its field's type.
+    /// A value in a pod's annotation `proxy.istio.io/config` does not have its field's type.
     #[error("invalid value for annotation \"proxy.istio.io/config\": {0}")]
     ProxyConfig(Mistyped),
     /// A container would have an image without a registry or a tag.
@@ -33,7 +33,7 @@ pub enum Error {
         /// The image that the template renders.
         image: String,
     },
-    /// A container would have an image with the text that templates have for a missing value.
+    /// The image of a container would contain `<no value>` or `<nil>`, which templates print for a missing value.
     #[error(
         "the image of {container} would be {image:?}: {missing} has no value; values and template may be of different releases"
     )]
@@ -76,7 +76,7 @@ pub enum Error {
     /// The output of a template is neither a map nor empty.
     #[error("template {0} renders a list or a scalar for this pod: expected a partial pod, `key: value` pairs")]
     NoPod(String),
-    /// A field of a template's output is not of its type.
+    /// A field of a template's output has the wrong type.
     #[error("the output of template {template} is not a partial pod: {error}")]
     Typed { template: String, error: Box<Mismatch> },
     /// The output of a template cannot be merged.
@@ -89,62 +89,62 @@ pub enum Error {
     #[error("invalid value {value:?} for annotation {name:?}: must be {allowed}")]
     Annotation {
         name: &'static str,
-        /// The beginning of its value.
+        /// The beginning of the annotation's value.
         value: String,
         /// The description of valid values.
         allowed: &'static str,
     },
-    /// An annotation has a volume or a mount that the API server would refuse.
+    /// The annotation for volumes or mounts is malformed, or the API server would refuse one of its items.
     #[error("{0}")]
     UserVolume(Box<user_volumes::Invalid>),
-    /// The pod's `prometheus.io/port`, in any of Prometheus' spellings, is no port that the proxy's agent can scrape.
+    /// The pod's `prometheus.io/port`, in any of Prometheus' spellings, is not a port that the proxy's agent can scrape.
     #[error(
         "invalid value {value:?} for annotation {name:?}: must be a port from 1 to 65535 that is not the proxy's or its agent's"
     )]
     Scraped {
         name: String,
-        /// The beginning of its value.
+        /// The beginning of the annotation's value.
         value: String,
     },
-    /// An annotation or an argument that a template makes is one that the plugin or `istio-iptables` refuses.
+    /// The injected pod has an annotation or an argument that the plugin, `istio-iptables` or the agent refuses.
     #[error(
         "the injected pod would not start: {0}; the value is from the pod, from Helm's values or from the template"
     )]
     Unredirectable(String),
-    /// The plugin or the node redirects nothing of the pod, and a container of it waits for the redirection or needs it.
+    /// The pod's traffic is not redirected, and one of the pod's containers waits for the redirection or needs it.
     #[error("the injected pod would not start: {0}")]
     Unredirected(String),
-    /// A text of the pod would become further YAML in the output of a template.
+    /// A string in the pod would break out of its place in the YAML that a template renders.
     #[error(
         "{field} cannot be injected: template {template} places it between quotes that do not hold its text, so that a part of it \
          would become YAML{}", if *is_json { "; a template that reads it as JSON must print nothing else of it, such as its length" } else { "" }
     )]
     Spliced {
-        /// The path of the text in the pod.
+        /// The path of the string in the pod.
         field: String,
         template: String,
-        /// Whether the text is a map or a list in JSON.
+        /// Whether the string is a map or a list in JSON.
         is_json: bool,
     },
-    /// The pod's runtime class is that of a sandbox, and the injector refuses such pods.
+    /// The pod has a sandboxed runtime, and the injector refuses such pods.
     #[error(
         "runtimeClassName {0:?} is a sandbox with a network stack of its own, which rules of the node's kernel do not reach; \
          this injector refuses such pods"
     )]
     Sandbox(String),
-    /// The pod's override of an injected container has a field of another type.
+    /// The pod's override of an injected container has a field of the wrong type.
     #[error("container {container:?}: {error}")]
     Container { container: String, error: Box<Mismatch> },
-    /// An annotation in which an injection records what it did has something that no injection writes.
+    /// An annotation in which injections record what they did has a value that no injection writes.
     #[error("{0}")]
     Record(Box<Damaged>),
-    /// An annotation that is YAML cannot be read.
+    /// An annotation cannot be parsed as YAML.
     #[error("annotation {what:?} is not YAML: {error}")]
     Yaml { what: &'static str, error: yaml::Error },
     /// The output of a legacy template does not have the types of a pod.
     #[error("the output of the template has invalid types: {0}")]
     Type(String),
-    /// A workload has no pod.
+    /// A workload has no pod spec.
     #[error("it has no pod: {0} is required")]
     NoPodSpec(String),
     /// A workload of a document cannot be injected.
@@ -158,13 +158,13 @@ pub enum Error {
     /// The agent and its proxy cannot listen on their ports.
     #[error("the injected pod would not start: {0}")]
     Port(status_port::Invalid),
-    /// Nobody would answer a handler for which other containers wait.
+    /// Nothing would answer a probe or hook on which the start of the pod or a container depends.
     #[error("the injected pod would not start: {0}")]
     Unanswered(Box<Unanswered>),
     /// The injected pod would not be created, or would not start.
     #[error("the injected pod would not start: {0}")]
     Unstartable(Box<Unstartable>),
-    /// The patch of a legacy template cannot be applied, because fields of the pod have other types.
+    /// The patch of a legacy template cannot be applied, because fields of the pod have wrong types.
     #[error("fields of the pod have invalid types: {0}")]
     Patch(patch::PatchError),
 }
@@ -233,7 +233,7 @@ impl Error {
         }
     }
 
-    /// The longest part of a value in a message, in characters.
+    /// The maximum length of a value in a message, in characters.
     pub(super) const SHOWN: usize = 100;
 
     pub(super) fn annotation(name: &'static str, value: &str, allowed: &'static str) -> Self {

@@ -1,16 +1,16 @@
-//! The pod before a former injection: what that injection added is taken away, and what it replaced is put back.
+//! Restores the pod before a former (earlier) injection: removes what that injection added, and restores what it replaced.
 //!
-//! `pipeline` calls [`before`] for a pod that other settings injected, so that the pod is injected as if for the first
-//! time. The former settings are unknown: another release, another revision or Istio itself may have injected the pod.
-//! Therefore only what the former injection recorded counts: the status annotation names the added items, the overrides
-//! annotation has the pod's own containers of their names, and variables of the former sidecar have the original probes
-//! and metrics. Labels and annotations are taken away that have the value which an injection writes where the pod's
-//! author writes none.
+//! `pipeline` calls [`before`] for a pod that was injected before, so that with other settings it is injected as if for
+//! the first time. The former settings are unknown: another release, another revision or Istio itself may have injected
+//! the pod. Therefore only what the former injection recorded is used: the status annotation names the added items, the
+//! overrides annotation has the pod's own containers with the names of injected ones, and variables of the former
+//! sidecar have the original probes and metrics. A label or annotation is removed if it has the value that an injection
+//! writes when the pod's author sets none.
 //!
-//! What this does not find out is in the status of this project's webhook, a [`Record`] of the former values and of
-//! those that replaced them. A value that has changed since the injection is another's and stays. The status of
-//! `kube-inject` is Istio's, so it has the record only if a value of the author's would be lost without it, or a field of the pod's
-//! spec that a template wrote would stay.
+//! What these records lack is in the status of this project's webhook, as a [`Record`] of the values before the injection and of the values
+//! that replaced them. A value that has changed since the injection is somebody else's and stays. The status of `kube-inject` is the same
+//! as Istio's, so it has the record only if a value of the author's would be lost without it, or if a field of the pod's spec that a
+//! template wrote would stay.
 
 mod lists;
 mod metadata;
@@ -34,7 +34,7 @@ use crate::merge::{self, difference, merge_pod, removes, replaced, sets, standin
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 pub(super) use unclear::unclear;
 
-/// A variable of applications that use gRPC without a proxy.
+/// The variable that the templates for proxyless gRPC add to applications.
 const GRPC: &str = "GRPC_XDS_BOOTSTRAP";
 
 /// What remains of a former injection in a pod.
@@ -43,7 +43,7 @@ struct Former<'a> {
     /// The injected pod.
     pod: &'a Value,
     status: &'a Status,
-    /// The former sidecar, unless the pod's author wrote it.
+    /// The former sidecar, if the status names it as injected.
     sidecar: Option<&'a Value>,
 }
 
@@ -56,13 +56,13 @@ impl<'a> Former<'a> {
         Self { pod, status, sidecar }
     }
 
-    /// The value of a variable of the former sidecar; empty if it is absent.
+    /// Returns the value of a variable of the former sidecar; empty if the variable is absent.
     fn variable(&self, name: &str) -> &'a str {
         let variables = self.sidecar.map(|sidecar| pod::list(sidecar, "env")).unwrap_or_default();
         pod::find(variables, name).map(|variable| pod::text(variable, "value")).unwrap_or_default()
     }
 
-    /// The JSON in a variable of the former sidecar; empty if it is absent or another type.
+    /// Returns the JSON in a variable of the former sidecar; empty if the variable is absent or its value has another type.
     ///
     /// # Errors
     /// The budget is spent.
@@ -70,7 +70,7 @@ impl<'a> Former<'a> {
         Ok(gojson::decode(self.variable(name), budget)?.unwrap_or_default())
     }
 
-    /// Whether the former injection named an init container.
+    /// Whether the status names an init container as injected.
     fn has_init(&self, name: &str) -> bool {
         self.status.init_containers.iter().any(|init| init == name)
     }
@@ -84,14 +84,14 @@ impl<'a> Former<'a> {
     }
 }
 
-/// Removes a member whose value is that of an injection.
+/// Removes a member if its value is one that an injection writes.
 fn remove_if(members: &mut Map<String, Value>, name: &str, is_injected: impl FnOnce(&str) -> bool) {
     if members.get(name).and_then(Value::as_str).is_some_and(is_injected) {
         members.shift_remove(name);
     }
 }
 
-/// Returns the pod before a former injection, if there was one. `workload`: the name of the pod's owner.
+/// Returns the pod before a former injection, or the unchanged pod if there was none. `workload`: the name of the pod's owner.
 ///
 /// # Errors
 /// A record of the former injection is damaged, or the budget is spent.
@@ -142,7 +142,7 @@ pub(super) fn before(
     Ok(before)
 }
 
-/// Returns the pod with the application's annotations of metrics, which the former injection replaced.
+/// Returns the pod with the application's own metrics annotations, which the former injection replaced.
 ///
 /// # Errors
 /// The budget is spent.
@@ -155,8 +155,8 @@ pub(super) fn with_own_metrics(pod: &Value, status: &Status, budget: &mut Budget
 /// The members of the metadata that an injection changes.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// Gives a pod before an injection the present state of the labels and annotations that the injection left as their
-/// author wrote them: those that the record both sets and names as written.
+/// Copies to the pod `before` the present state of the labels and annotations that the injection left as their author
+/// wrote them: those that the record has, with equal values, both in its overlay and as written.
 fn keep_present(before: &mut Value, pod: &Value, (overlay, written): (&Value, &Value)) {
     for which in METADATA {
         let [own, written, present] = [overlay, written, pod].map(|pod| pod::map(pod::metadata(pod), which));
@@ -170,7 +170,7 @@ fn keep_present(before: &mut Value, pod: &Value, (overlay, written): (&Value, &V
     }
 }
 
-/// Names the labels and annotations as written that an overlay sets and the injection left as they were.
+/// Adds to `written` the labels and annotations of an overlay that the injection left unchanged.
 fn note_kept(written: &mut Value, injected: &Value, overlay: &Value) {
     for which in METADATA {
         let present = pod::map(pod::metadata(injected), which);
@@ -182,11 +182,11 @@ fn note_kept(written: &mut Value, injected: &Value, overlay: &Value) {
     }
 }
 
-/// Checks what is left of a pod that was injected before, and returns a warning for each container that is there no longer since
-/// the status names it as added. Those of Istio's templates come and go with the settings.
+/// Checks the containers of a pod that was injected again, and returns a warning for each container that was removed because the status
+/// names it as added. Containers of Istio's templates are not reported, because they depend on the settings.
 ///
 /// # Errors
-/// The status names all applications. No template adds an application to a pod that has none.
+/// The status names all applications as added, so that none would be left. No injection writes such a status.
 pub(super) fn check(former: &Value, injected: &Value) -> Result<Vec<String>, Error> {
     let is_application = |item: &&Value| pod::name(item) != container::PROXY;
     let gone = |which| {
@@ -212,8 +212,9 @@ pub(super) fn check(former: &Value, injected: &Value) -> Result<Vec<String>, Err
 const ISTIOS: [&str; 5] =
     [container::PROXY, container::INIT, container::VALIDATION, container::CORE_DUMP, "grpc-bootstrap-init"];
 
-/// Returns what [`before`] does not find out about the pod `original`, which became `injected`; `None` if it finds out
-/// all, or enough: of a document, every value that its author wrote, and every field of the pod's spec that the templates wrote.
+/// Returns the record without which [`before`] could not restore the pod `original` from `injected`; `None` if none is needed. For a
+/// document, none is needed if `before` restores every value that the author wrote, and removes every field of the pod's spec that the
+/// templates wrote.
 ///
 /// # Errors
 /// A record of the former injection is damaged, or the budget is spent.
@@ -234,8 +235,8 @@ pub(super) fn unknown(
             status.record = None;
             let bare = before(injected, (&status, &recorded), workload, budget)?;
             let without_record = Value::Object(difference(&bare, original));
-            // Without a record, the labels that an injection derives are taken away. Templates without a sidecar do not write all of
-            // them again.
+            // Without a record, the labels that an injection derives are removed, and templates without a sidecar do not write all of them
+            // again.
             (pod::sidecar(injected).is_none() && changes(&without_record, sets))
                 || changes_spec(&without_record, removes)
                 || changes(&overlay, sets)
@@ -257,8 +258,8 @@ pub(super) fn unknown(
     Ok(Some(Record { before: overlay, written: Some(written) }))
 }
 
-/// Returns the place and the restart policy of the author's sidecar by the list that has it. The overrides, which are Istio's,
-/// do not tell where its author wrote it.
+/// Returns the position and the restart policy of the author's sidecar in each of the two lists. The overrides annotation, whose format is
+/// Istio's, does not show where the author wrote it.
 fn own_sidecar(pod: &Value) -> [Option<(usize, &str)>; 2] {
     [CONTAINERS, INIT_CONTAINERS].map(|which| {
         let mut containers = pod::containers(pod, which).iter().enumerate();
@@ -267,7 +268,7 @@ fn own_sidecar(pod: &Value) -> [Option<(usize, &str)>; 2] {
     })
 }
 
-/// Whether an overlay has a change of this kind outside of the containers, whose fields are in Istio's own records.
+/// Whether an overlay has a change of this kind outside the containers, whose fields are in Istio's own records.
 fn changes(overlay: &Value, is_of_kind: fn(&str, &Value) -> bool) -> bool {
     changes_spec(overlay, is_of_kind) || overlay.get("metadata").is_some_and(|change| is_of_kind("metadata", change))
 }
@@ -277,7 +278,8 @@ fn changes_spec(overlay: &Value, is_of_kind: fn(&str, &Value) -> bool) -> bool {
     pod::map(overlay, "spec").iter().any(|(key, change)| !is_container(key) && is_of_kind(key, change))
 }
 
-/// Whether the pod `found` has an annotation of Helm's values, which the next injection would take for the author's.
+/// Whether the pod `found` has an annotation that the former injection wrote from Helm's values: the next injection would treat it as the
+/// author's.
 fn leaves_values(found: &Value, original: &Value) -> bool {
     let has = |pod: &Value, name: &str| pod::annotation(pod, name).is_some();
     metadata::OF_VALUES.iter().any(|name| has(found, name) && !has(original, name))

@@ -69,7 +69,7 @@ fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<Option<&'s Map<'a>>,
     }
 }
 
-/// Returns an annotation in the metadata or, if it is absent, the default as text.
+/// Returns an annotation in the metadata or, if it is absent, the default as a string.
 fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let annotations = args.any(0).field("Annotations")?;
     let present = map(&annotations)?.map(|annotations| Ok::<_, Reason>(annotations.get(args.str(1)?))).transpose()?;
@@ -80,7 +80,7 @@ fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Returns the first argument or, if it is nil or an empty text, the default. Zero and false count as values.
+/// Returns the first argument or, if it is nil or an empty string, the default. Zero and false are returned as they are.
 fn value_or_default<'a>(args: Args<'_, 'a>) -> Value<'a> {
     match args.any(0) {
         Value::Text(text) if text.as_str().is_empty() => args.any(1).clone(),
@@ -108,7 +108,7 @@ fn to_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Parses JSON; the result for an invalid text is the text `{}`.
+/// Parses JSON; the result for invalid JSON is the string `{}`.
 fn from_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     match gojson::decode::<serde_json::Value>(args.str(0)?, budget)? {
         Ok(parsed) => Value::copied(&parsed, budget),
@@ -149,7 +149,7 @@ fn omit<'a>(args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::Map(Map::made(entries, map.of())?))
 }
 
-/// Makes a map of texts from alternating keys and values.
+/// Makes a map of strings from alternating keys and values.
 fn strdict<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let mut entries = BTreeMap::new();
     for pair in args.all().chunks(2) {

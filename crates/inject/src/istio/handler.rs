@@ -1,12 +1,12 @@
-//! Probes and lifecycle hooks, and what they ask.
+//! Probes and lifecycle hooks (handlers), and the ports and hosts to which they connect.
 
 use contract::annotation;
 use serde_json::Value;
 
 use crate::pod;
 
-/// The probes and lifecycle hooks: JSON pointer in a container, path on the agent's port, and whether it is a probe.
-/// The three probes precede the hooks, which the patch of a legacy template does not rewrite.
+/// The handlers: JSON pointer in a container, parts of the path on the agent's port, and whether it is a probe. The
+/// three probes come first, because the patch of a legacy template rewrites only those.
 pub(super) const HANDLERS: [Handler; 5] = [
     Handler { pointer: "/readinessProbe", path: ("app-health", "readyz"), probe: true },
     Handler { pointer: "/livenessProbe", path: ("app-health", "livez"), probe: true },
@@ -26,7 +26,7 @@ impl Handler {
         format!("/{}/{container}/{}", self.path.0, self.path.1)
     }
 
-    /// The actions that the agent supports.
+    /// Returns the kinds of action that the agent supports.
     pub(super) fn actions(&self) -> &'static [&'static str] {
         if self.probe { &["httpGet", "tcpSocket", "grpc"] } else { &["httpGet", "tcpSocket"] }
     }
@@ -37,28 +37,28 @@ pub(super) fn path(pointer: &str, container: &str) -> Option<String> {
     Some(HANDLERS.iter().find(|handler| handler.pointer == pointer)?.path(container))
 }
 
-/// Returns the agent's status port: that in the pod's annotation, else that of the proxy configuration. `None` if it is 0: the agent listens
-/// on no port then, and the API server refuses a probe of port 0. A privileged port counts, because a container runtime
-/// may allow each program to listen on it.
+/// Returns the agent's status port: the port in the pod's annotation, or else `status_port`, the port of the proxy configuration. `None` if
+/// it is 0: the agent then listens on no port, and the API server refuses a probe of port 0. A privileged port is accepted, because a
+/// container runtime may allow any program to listen on it.
 pub(super) fn target(pod: &Value, status_port: u16) -> Option<u16> {
     let own = pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
     Some(own.unwrap_or(status_port)).filter(|port| *port != 0)
 }
 
-/// Returns the kind and the fields of the action of a handler that asks a port.
+/// Returns the kind and the fields of a handler's action; `None` if the handler connects to no port.
 pub(super) fn action<'c>(container: &'c Value, pointer: &str) -> Option<(&'static str, &'c Value)> {
     let handler = container.pointer(pointer)?;
     let kinds = ["httpGet", "tcpSocket", "grpc"].into_iter();
     kinds.filter_map(|kind| Some((kind, handler.get(kind)?))).find(|(_, action)| action.is_object())
 }
 
-/// Whether a handler has a host, so that the kubelet asks that one and not the pod.
+/// Whether a handler has a host, to which the kubelet connects instead of the pod.
 pub(super) fn has_host(container: &Value, pointer: &str) -> bool {
     action(container, pointer).is_some_and(|(_, action)| !pod::text(action, "host").is_empty())
 }
 
-/// Whether a handler asks another host than the pod by HTTP, which has neither the agent nor the rules. The agent asks the pod in the place
-/// of a `tcpSocket` with a host, as Istio's does.
+/// Whether a handler is an HTTP request to a host other than the pod, which neither the agent nor redirection affects. For a `tcpSocket`
+/// with a host, the agent connects to the pod instead, as Istio's agent does.
 pub(super) fn is_of_other_host(container: &Value, pointer: &str) -> bool {
     action(container, pointer).is_some_and(|(kind, action)| kind == "httpGet" && !pod::text(action, "host").is_empty())
 }

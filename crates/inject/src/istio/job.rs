@@ -1,8 +1,8 @@
-//! The metadata of a cron job's job template. Istio's `kube-inject` takes them for the pod's: it reads the pod's
-//! settings there and writes labels and annotations there, which no pod gets.
+//! The metadata of a CronJob's job template. Istio's `kube-inject` treats it as the pod's metadata: it reads the pod's
+//! settings from it, and writes labels and annotations into it that no pod gets.
 //!
-//! `documents` reads and writes the metadata of the pod template, by which the CNI plugin and the webhook know the pod,
-//! and writes what it adds to them into those of the job template, too. Pure.
+//! `documents` reads and writes the metadata of the pod template, which the CNI plugin and the webhook read, and also
+//! writes what it adds there into the metadata of the job template. Pure.
 
 use contract::annotation;
 use gotemplate::Budget;
@@ -19,10 +19,10 @@ const MAPS: [&str; 2] = ["labels", "annotations"];
 /// The metadata of a job template.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// Their JSON pointer in the document.
+    /// The JSON pointer of the metadata in the document.
     pub(super) pointer: &'static str,
     pub(super) metadata: Value,
-    /// Whether Istio's `kube-inject` took them for the pod's in a former injection.
+    /// Whether a former injection by Istio's `kube-inject` wrote into the metadata.
     is_istios: bool,
 }
 
@@ -36,7 +36,7 @@ impl Job {
     }
 }
 
-/// Adds the record of a former injection to a pod if only the metadata of its job template have it, because Istio's
+/// Adds the record of a former injection to a pod if only the metadata of its job template has it, because Istio's
 /// `kube-inject` injected the cron job. Returns whether it did.
 fn recall(pod: &mut Value, job: &Value) -> bool {
     let job = json!({"metadata": job});
@@ -52,15 +52,15 @@ fn recall(pod: &mut Value, job: &Value) -> bool {
     true
 }
 
-/// Returns the decision by which the metadata of the job template decline a sidecar for a pod that neither requests nor declines
-/// one, as in Istio's `kube-inject`. `of_pod`: the decision about the pod itself.
+/// Returns the decision to inject no sidecar that follows from the metadata of the job template, if the pod itself neither requests nor
+/// declines one, as in Istio's `kube-inject`. `of_pod`: the decision about the pod itself.
 pub(super) fn declines(policy: &Policy, of_pod: &Decision, job: &Value) -> Option<Decision> {
     let decision = policy.decide(&json!({"metadata": job}), "");
     (!matches!(of_pod.reason, Reason::Requested(..)) && !decision.inject).then_some(decision)
 }
 
-/// Returns the metadata of the job template with the labels and annotations that the injection of the pod `before`
-/// added. `workload`: the name of the cron job.
+/// Returns the metadata of the job template with the labels and annotations that the injection of the pod `present`,
+/// which became `after`, added. `workload`: the name of the CronJob.
 ///
 /// # Errors
 /// The record of a former injection cannot be read, or the budget is spent.
@@ -91,13 +91,13 @@ pub(super) fn extended(
     Ok(metadata)
 }
 
-/// Returns the metadata of a job template before Istio's `kube-inject` changed them. `pod`: the injected pod.
+/// Returns the metadata of a job template before Istio's `kube-inject` changed it. `pod`: the injected pod.
 fn before_istios(job: &Value, pod: &Value, workload: &str, budget: &mut Budget) -> Result<Value, Error> {
-    // The variables of the former sidecar tell which labels it had.
+    // The former sidecar's variables, in the pod's spec, show which labels the injection wrote.
     let given = json!({"metadata": job, "spec": pod::spec(pod)});
     let mut before = former::original(&given, workload, budget)?.into_owned();
     let mut metadata = before.get_mut("metadata").map(Value::take).unwrap_or_default();
-    // The record is the pod's, which may have members that the job template lacks.
+    // The record restores the pod's labels and annotations, some of which the job template may lack.
     for which in MAPS {
         let given = pod::map(job, which);
         if let Some(Value::Object(members)) = metadata.get_mut(which) {
@@ -107,8 +107,8 @@ fn before_istios(job: &Value, pod: &Value, workload: &str, budget: &mut Budget) 
     Ok(metadata)
 }
 
-/// Takes away from the metadata of a job template what a former injection wrote into those of the pod, too, which were `present`
-/// to the next one, and are `before` without what the former one wrote.
+/// Removes from the metadata of a job template what a former injection wrote both there and into the pod's metadata. `present`: the pod's
+/// metadata with these additions, `before`: without them.
 fn take_away(job: &mut Value, present: &Value, before: &Value) {
     for which in MAPS {
         let [present, before] = [present, before].map(|metadata| pod::map(metadata, which));

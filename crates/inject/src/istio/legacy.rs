@@ -78,7 +78,7 @@ pub(super) fn inject(
     Ok(operations)
 }
 
-/// Returns the status of a former injection. The releases of legacy templates took a status that is none for absent.
+/// Returns the status of a former injection. An invalid status is treated as absent, as in the releases of legacy templates.
 ///
 /// # Errors
 /// The budget is spent.
@@ -89,8 +89,8 @@ fn status(pod: &Value, budget: &mut Budget) -> Result<Option<Status>, Error> {
     }
 }
 
-/// Returns the pod before a former injection by templates of later releases, which write more than a legacy template's
-/// injection replaces.
+/// Returns the pod before a former injection by templates of later releases, if there was one: it wrote more than a
+/// legacy template's injection replaces.
 ///
 /// # Errors
 /// A record of the former injection is damaged, or the budget is spent.
@@ -127,8 +127,8 @@ fn takes_group(config: &Config, release: u32) -> bool {
     release >= 5 || config.mesh.json.get("enableSdsTokenMount") == Some(&Value::Bool(true))
 }
 
-/// Applies the patch to a pod. Adds `metadata` and `spec` first if they are absent or null, because no operation creates
-/// them: a pod in a request of the API server always has both.
+/// Applies the patch to a pod, and checks the result. Adds `metadata` and `spec` first if they are absent or null, because no operation
+/// creates them: a pod in a request of the API server always has both.
 pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, Error> {
     let mut patched = pod.clone();
     for part in ["metadata", "spec"] {
@@ -143,7 +143,7 @@ pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, Er
     Ok(patched)
 }
 
-/// The names of the items that the first releases injected, which wrote no status.
+/// Returns the names of the items that the first releases, which wrote no status, injected.
 fn former_names() -> Status {
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     Status {
@@ -272,7 +272,7 @@ fn labelled(pod: &Value, config: &Config, (workload, release): (&str, u32)) -> V
 }
 
 /// Returns the operations that set members of a map in the metadata. Unless the map is `present`, the first operation
-/// creates it. `replaces`: whether the map already has a key.
+/// creates it. `replaces`: whether a key is replaced instead of added.
 fn members(map: &str, mut present: bool, added: Map<String, Value>, replaces: impl Fn(&str) -> bool) -> Vec<Operation> {
     let mut operations = Vec::with_capacity(added.len());
     for (key, value) in added {

@@ -20,7 +20,7 @@ pub(super) struct LegacyTemplate {
 }
 
 impl LegacyTemplate {
-    /// The names of undefined functions that the template calls.
+    /// Returns the names of undefined functions that the template calls.
     pub(super) fn undefined(&self) -> &[String] {
         self.compiled.undefined()
     }
@@ -30,7 +30,7 @@ impl LegacyTemplate {
     /// # Errors
     /// The template is invalid.
     pub(super) fn parse(text: &str, functions: &Functions) -> Result<Self, Error> {
-        // The template used brackets because Helm, which rendered it first, uses braces.
+        // Templates up to Istio 1.1 use brackets because Helm, which renders them first, uses braces.
         let brackets = text.contains("[[") && !text.contains("{{");
         let delims = if brackets { Delims::BRACKETS } else { Delims::BRACES };
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
@@ -42,8 +42,8 @@ impl LegacyTemplate {
         })
     }
 
-    /// Infers the minor release of Istio 1 of the configuration, from the template's delimiters, the values' tag and
-    /// the rendered annotations. The last release with one template is 1.8.
+    /// Infers the minor version of the configuration's Istio 1 release from the template's delimiters, the image tag in the values, and
+    /// whether the template renders the plugin's annotations. The last release with a single template is 1.8.
     pub(super) fn release(&self, values: &Values) -> u32 {
         match (self.brackets, values.release(), self.redirects) {
             (true, ..) => 1,

@@ -1,7 +1,7 @@
-//! The log levels with which the proxy and its agent start; with another one the process ends at once.
+//! Checks of the log levels of the proxy and its agent, which exit at once if a level is invalid.
 //!
-//! `annotations` checks the annotations by these functions before templates use them, and the arguments of the sidecar,
-//! which also have Helm's values, afterwards. Pure.
+//! `annotations` applies these checks to the annotations before templates use them, and afterwards to the sidecar's
+//! arguments, which also contain Helm's values. Pure.
 
 use contract::container;
 use contract::diagnostics::Level;
@@ -14,12 +14,12 @@ const ENVOY: [&str; 8] = ["trace", "debug", "info", "warning", "warn", "error", 
 
 type Check = fn(&str) -> Result<(), &'static str>;
 
-/// The arguments of Istio's agent that are levels.
+/// The flags of Istio's agent whose values are levels.
 const ARGUMENTS: [(&str, Check); 3] =
     [("--proxyLogLevel", proxy), ("--proxyComponentLogLevel", components), ("--log_output_level", agent)];
 
-/// Checks the proxy's level, and those of its components that may follow. The agent passes these to Envoy as they are
-/// (`splitComponentLog` in Istio's `pkg/envoy/proxy.go`), and Envoy ends at a component that it does not have.
+/// Checks the proxy's level, and the levels of components in the same list. The agent passes the latter to Envoy unchanged
+/// (`splitComponentLog` in Istio's `pkg/envoy/proxy.go`), and Envoy exits if it does not have a component.
 pub(super) fn proxy(text: &str) -> Result<(), &'static str> {
     let allowed =
         "trace, debug, info, warning, error, critical or off, perhaps with levels of components: info,upstream:debug";
@@ -47,8 +47,8 @@ fn is_component(name: &str) -> bool {
     !matches!(name, "" | "default" | "all")
 }
 
-/// Checks the levels of the agent's scopes. The agent ignores a scope that it does not have, and takes its default for an empty
-/// text (`updateScopes` and `processLevels` in Istio's `pkg/log/config.go`).
+/// Checks the levels of the agent's scopes. The agent ignores a scope that it does not have, and uses its default for an empty string
+/// (`updateScopes` and `processLevels` in Istio's `pkg/log/config.go`).
 pub(super) fn agent(text: &str) -> Result<(), &'static str> {
     let is_level = |element: &str| Level::named(element.split_once(':').map_or(element, |(_, level)| level)).is_some();
     elements(
@@ -59,14 +59,14 @@ pub(super) fn agent(text: &str) -> Result<(), &'static str> {
 }
 
 fn elements(text: &str, is_valid: impl Fn(&str) -> bool, allowed: &'static str) -> Result<(), &'static str> {
-    // An empty text is that of the program.
+    // For an empty string, the program uses its default.
     (text.is_empty() || text.split(',').all(is_valid)).then_some(()).ok_or(allowed)
 }
 
 /// Checks the levels in the arguments of the sidecar.
 ///
 /// # Errors
-/// An argument, and what is allowed in its place.
+/// A level is invalid. The message names the argument and the valid levels.
 pub(super) fn check(pod: &Value) -> Result<(), String> {
     let sidecars = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
     for sidecar in sidecars.filter(|item| pod::name(item) == container::PROXY) {

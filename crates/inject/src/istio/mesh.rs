@@ -20,7 +20,7 @@ pub struct Mesh {
     pub(super) prometheus_merge: bool,
     /// The paths of fields that Istio's definition lacks, and that are ignored.
     pub(super) unknown: Vec<String>,
-    /// Whether the text has istiod's address.
+    /// Whether the parsed YAML sets istiod's address.
     has_discovery: bool,
 }
 
@@ -31,10 +31,10 @@ impl Default for Mesh {
 }
 
 impl Mesh {
-    /// Parses the mesh configuration in YAML; an empty text gives Istio's defaults.
+    /// Parses the mesh configuration in YAML; an empty string gives Istio's defaults.
     ///
     /// # Errors
-    /// The text is not a map, or a field is of another type.
+    /// The YAML is invalid or not a map, a field has the wrong type, or the status port is not a port.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mesh = yaml::value(text).map_err(|error| Error::Configuration { what: "mesh", error })?;
         let unknown = mesh.as_object().map(|mesh| proto::unknown(proto::MESH_CONFIG, mesh)).unwrap_or_default();
@@ -54,7 +54,7 @@ impl Mesh {
         Self::read(json, unknown, has_discovery)
     }
 
-    /// Returns the configuration with this address of istiod, if its text has none.
+    /// Returns the configuration with this address of istiod, unless its YAML sets one.
     #[must_use]
     pub(super) fn with_discovery(mut self, address: &str) -> Self {
         if !self.has_discovery {
@@ -72,17 +72,17 @@ impl Mesh {
         Ok(Self { json, prometheus_merge: merge, unknown, has_discovery })
     }
 
-    /// The namespace whose resources apply to the mesh.
+    /// Returns the namespace whose `ProxyConfig` resources apply to the whole mesh.
     pub fn root_namespace(&self) -> &str {
         pod::text(&self.json, "rootNamespace")
     }
 
-    /// The default proxy configuration.
+    /// Returns the mesh's default proxy configuration.
     pub(super) fn proxy(&self) -> &Value {
         &self.json["defaultConfig"]
     }
 
-    /// The templates' `.InboundTrafficPolicyMode`.
+    /// Returns the templates' `.InboundTrafficPolicyMode`.
     pub(super) fn inbound_policy(&self) -> &'static str {
         match self.json.pointer("/inboundTrafficPolicy/mode").and_then(Value::as_str) {
             Some("LOCALHOST") => "localhost",

@@ -1,4 +1,4 @@
-//! What the API server requires of the pod in a workload (`spec.template`), beyond what it requires of a pod.
+//! What the API server requires of the pod in a workload (`spec.template`), beyond what it requires of every pod.
 
 use podfacts::selector::LabelSelector;
 use serde::Deserialize as _;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::startable::{self, Unstartable};
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Checks the injected pod of a workload. What is wrong with the author's pod, too, is left to the API server.
+/// Checks the injected pod of a workload. A rule that the author's pod already violates is left to the API server.
 ///
 /// # Errors
 /// An injection changes the pod so that the API server refuses the workload.
@@ -48,7 +48,7 @@ fn deadline(pod: &Value, job: Option<&Value>) -> Option<Unstartable> {
     Some(field("activeDeadlineSeconds", value, "absent in this kind of workload"))
 }
 
-/// Returns the container of a rule of the Job's `podFailurePolicy` that the pod does not have.
+/// Returns the error if a rule of the Job's `podFailurePolicy` names a container that the pod does not have.
 fn failures(pod: &Value, job: Option<&Value>) -> Option<Unstartable> {
     let names = |which| pod::containers(pod, which).iter().map(pod::name);
     let has = |name: &str| names(CONTAINERS).chain(names(INIT_CONTAINERS)).any(|own| name == own);
@@ -62,10 +62,11 @@ fn totals(pod: &Value, _: Option<&Value>) -> Option<Unstartable> {
     startable::check_resources_of_pod(pod::spec(pod).get("resources").unwrap_or(&Value::Null)).err()
 }
 
-/// Returns the label by which a selector no longer selects the pod. An invalid selector is left to the API server.
+/// Returns the error if the selector no longer selects the pod; it names the label that does not match. An invalid selector is left to the
+/// API server.
 fn unselected(selector: &Value, author: &Value, injected: &Value) -> Option<Unstartable> {
     let is_plain = ["matchLabels", "matchExpressions"].iter().all(|key| selector.get(key).is_none());
-    // That of a ReplicationController and of a DeploymentConfig is the labels.
+    // The selector of a ReplicationController or a DeploymentConfig is a plain map of labels.
     let selector = if is_plain { json!({"matchLabels": selector}) } else { selector.clone() };
     let selector = LabelSelector::deserialize(selector).ok()?;
     if !selector.matches(|key| pod::label(author, key)) {
@@ -86,7 +87,7 @@ fn field(field: &str, value: &Value, allowed: &'static str) -> Unstartable {
 mod tests {
     use super::*;
 
-    /// Returns the text of the refusal of a change; empty if there is none.
+    /// Returns the error message for a workload whose pod the injection changes; empty if it is accepted.
     fn refused(workload: &Value, author: &Value, injected: &Value) -> String {
         check(workload, author, injected).map_or_else(|error| error.to_string(), |()| String::new())
     }

@@ -1,4 +1,4 @@
-//! The order of containers, which decides their start and the default container of `kubectl exec`.
+//! The order of containers, which decides the order of their start and the default container of `kubectl exec`.
 
 use contract::container;
 use serde_json::Value;

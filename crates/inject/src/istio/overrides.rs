@@ -12,7 +12,7 @@ use crate::gojson;
 use crate::merge::merge_container;
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Steps for a value of an override, which is converted to its type, merged, recorded as text and compared again.
+/// The steps charged per value of an override, which is converted to its type, merged, recorded as JSON and compared.
 const STEPS_PER_VALUE: usize = 12;
 
 /// The overrides that an earlier injection recorded in the pod's annotation.
@@ -32,7 +32,7 @@ impl Overrides {
         Ok(Self(overrides))
     }
 
-    /// The overrides of the containers in `which`.
+    /// Returns the overrides of the containers in `which`.
     pub(super) fn containers(&self, which: &str) -> &[Value] {
         pod::list(&self.0, which)
     }
@@ -43,7 +43,7 @@ impl Overrides {
 pub(super) struct OwnContainers<'a> {
     /// The pod before any injection.
     pub(super) pod: &'a Value,
-    /// Overrides in the pod's annotation without a status beside it.
+    /// The overrides in the pod's annotation, if the pod has no status annotation.
     pub(super) recorded: &'a Overrides,
 }
 
@@ -54,7 +54,7 @@ impl<'a> OwnContainers<'a> {
         let lists: &[&str] = if which == INIT_CONTAINERS { &[INIT_CONTAINERS, CONTAINERS] } else { &[CONTAINERS] };
         let here = lists.iter().flat_map(|which| pod::containers(self.pod, which).iter().rev());
         // A later insertion replaces an earlier one of the same name. Therefore the lists are reversed, so that the
-        // first container of a name counts, and recorded overrides are inserted last.
+        // first container of a name is used, and recorded overrides are inserted last.
         let mut overrides: HashMap<_, _> = here.map(|container| (pod::name(container), container)).collect();
         overrides
             .extend(self.recorded.containers(which).iter().rev().map(|container| (pod::name(container), container)));
@@ -126,7 +126,7 @@ fn values(value: &Value) -> usize {
 }
 
 /// Applies the user and group of the pod's own sidecar to the init container that redirects traffic or validates the
-/// redirection.
+/// redirection. With TPROXY, a sidecar with a user of its own runs as root instead.
 pub(super) fn follow_user(merged: &mut Value, own: &OwnContainers<'_>, tproxy: bool) {
     let Some(own) = own.sidecar().and_then(|sidecar| sidecar.get("securityContext")) else { return };
     let (user, group) = (own.get("runAsUser").and_then(Value::as_i64), own.get("runAsGroup").and_then(Value::as_i64));

@@ -36,7 +36,7 @@ impl Owner {
         }
     }
 
-    /// Infers the owner as releases up to 1.8 do, whose cron jobs are of `batch/v1beta1`.
+    /// Infers the owner as releases up to 1.8 do, where a CronJob has the API version `batch/v1beta1`.
     pub(super) fn of_legacy_pod(pod: &Value, namespace: &str) -> Self {
         let mut owner = Self::of_pod(pod, namespace);
         if (&*owner.api_version, &*owner.kind) == ("batch/v1", "CronJob") {

@@ -1,10 +1,10 @@
 //! The injection of Istio since 1.9: renders the templates, merges their output into the pod, reapplies the pod's
 //! overrides, and makes the changes that need no template.
 //!
-//! A pod that was injected before is injected over its present state if the settings are the same: the API server calls
-//! the webhook again within an admission, and what other webhooks have added in between stays, also in the injected
-//! containers. With other settings this would leave what only the former settings add. Therefore the former injection
-//! is taken away first, and with it what others have added to its containers, since no record tells one from the other.
+//! A pod that was injected before with the same settings is injected over its present state: the API server may call
+//! the webhook again within one admission, and what other webhooks added in between must stay, also in the injected
+//! containers. With other settings, this would leave what only the former settings add. Therefore the former injection
+//! is removed first, and with it what others added to its containers, because no record distinguishes the two.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -56,7 +56,7 @@ pub(super) fn inject(
         let present = without_former_network(config, subject, status);
         let subject = &Subject { pod: &present, ..subject.clone() };
         let rendered = render(config, overlays, subject, &again, budget)?;
-        // Other items show other settings, even those that have no part in the digest.
+        // If the templates no longer add all items in the status, the settings differ in a part that the digest does not cover.
         if status.is_within(&rendered.template_pod) {
             return merge(config, subject, &again, rendered, budget);
         }
@@ -65,7 +65,7 @@ pub(super) fn inject(
     let rendered = render(config, overlays, subject, &Source::First(&none), budget)?;
     let (merged, mut warnings) = merge(config, subject, &Source::First(&none), rendered, budget)?;
     warnings.extend(former::check(former, &merged)?);
-    // The webhook would repeat them for each pod of a workload.
+    // The webhook would repeat these warnings for each pod of a workload.
     if subject.digest.is_none() {
         warnings.extend(former::unclear((former, &before, &merged), (status, &recorded), &subject.owner.name));
     }
@@ -75,7 +75,7 @@ pub(super) fn inject(
 /// Where the pod's own containers are.
 #[derive(Debug)]
 enum Source<'s> {
-    /// In the pod, and in overrides that have no status beside them.
+    /// In the pod, and in these overrides: those in the annotation of a pod without a status, or none.
     First(&'s Overrides),
     /// In the pod before a former injection, which had the same settings and wrote this status.
     Again { before: &'s Value, status: &'s Status },
@@ -90,7 +90,7 @@ impl<'s> Source<'s> {
     }
 }
 
-/// Completes a pod with its overlays.
+/// Makes all changes that follow the merge of the overlays, and checks the pod.
 fn merge(
     config: &Config,
     subject: &Subject<'_>,
@@ -170,7 +170,8 @@ fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, Strin
     env
 }
 
-/// Returns the pod without the network that the former injection, with the same settings, took from a label that is gone.
+/// Returns the pod without the sidecar's variable for the network if the former injection took its value from a label that the pod lacks
+/// now.
 fn without_former_network<'a>(config: &Config, subject: &Subject<'a>, status: &Status) -> Cow<'a, Value> {
     let mut pod = Cow::Borrowed(subject.pod);
     let former = status.record.as_ref().and_then(|record| pod::label(&record.before, annotation::NETWORK));
@@ -187,7 +188,7 @@ fn without_former_network<'a>(config: &Config, subject: &Subject<'a>, status: &S
 
 /// The output of all templates.
 struct Rendered<'a> {
-    /// The pod before the overlays, its own sidecar in the list of the templates' sidecar.
+    /// The pod before the overlays, with its own sidecar moved to the list that has the templates' sidecar.
     own: Cow<'a, Value>,
     /// The pod with all overlays.
     merged: Value,
@@ -227,7 +228,7 @@ fn render<'a>(
         if !matches!(overlay.pod, Value::Object(_) | Value::Null) {
             return Err(Error::NoPod(name.to_owned()));
         }
-        // A merge would replace what is in the place of a value of another type.
+        // A merge would replace the pod's value with a value of a wrong type.
         let of_pod = Struct::named("core.Pod").map_or(Ok(()), |of| of.check(&overlay.pod));
         of_pod.map_err(|error| Error::Typed { template: name.to_owned(), error: error.into() })?;
         rendered.push((name, overlay));
@@ -303,8 +304,9 @@ fn first_and_last<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     names.iter().copied().enumerate().filter(is_end).map(|(_, name)| name).collect()
 }
 
-/// Returns the pod for the templates' data, without the additions of an earlier injection, and with its namespace. `native`: the
-/// decision on its sidecar, which its annotation has as well, if there is one: templates compare it with `false`.
+/// Returns the pod for the templates' data: without the additions of an earlier injection, with its namespace, and with the containers in
+/// its overrides. `native`: whether its sidecar is native. If the pod has the annotation for that, it is set to this value, because
+/// templates compare it with `false`.
 fn seen<'a>(subject: &Subject<'a>, source: &Source<'a>, native: bool) -> Cow<'a, Value> {
     let mut seen = match source {
         Source::First(_) => Cow::Borrowed(subject.pod),
@@ -337,7 +339,7 @@ fn replace_env(merged: &mut Value, env: &BTreeMap<String, String>) {
     env.iter().for_each(|(name, value)| pod::push_env(sidecar, name, value));
 }
 
-/// Puts the variables of the sidecar into the order that they had before the merge; others follow them.
+/// Sorts the sidecar's variables into the order that they have in the pod `before` the merge; new ones follow them.
 fn keep_order(merged: &mut Value, before: &Value) {
     let variables = |sidecar| pod::list(sidecar, "env").iter().map(pod::name).enumerate().rev();
     let places: HashMap<&str, usize> =

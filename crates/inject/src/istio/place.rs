@@ -1,14 +1,14 @@
-//! The list of containers in which the sidecar is. Overlays and the pod itself may name it in the other list: their
-//! authors need not know whether the sidecar is native.
+//! The list, `containers` or `initContainers`, that has the sidecar. Overlays and the pod itself may have it in the
+//! other list: their authors need not know whether the sidecar is native.
 
 use contract::container;
 use serde_json::{Value, json};
 
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Returns the sidecar's list: where an overlay defines it with an image, else where the pod's own one is, else where
-/// an overlay names it. `native`: whether it is among the init containers if both lists qualify. `None`: no overlay
-/// names it.
+/// Returns the list that gets the sidecar: the one in which an overlay has it with an image, or else the one in which
+/// the pod itself has it with an image, or else the one in which an overlay names it. `native`: whether it is
+/// `initContainers` if both lists qualify. `None`: no overlay names the sidecar.
 pub(super) fn of(overlays: &[&Value], pod: &Value, native: bool) -> Option<&'static str> {
     let lists = |overlay: &Value, with_image: bool| {
         [CONTAINERS, INIT_CONTAINERS].map(|which| {
@@ -29,7 +29,7 @@ pub(super) fn of(overlays: &[&Value], pod: &Value, native: bool) -> Option<&'sta
     pick(any(true)).or_else(|| pick(lists(pod, true))).or(Some(named))
 }
 
-/// Whether the sidecar of a pod, or of an overlay, is in the other list than `place`.
+/// Whether the sidecar of a pod, or of an overlay, is in the list other than `place`.
 pub(super) fn is_elsewhere(pod: &Value, place: &str) -> bool {
     pod::find(pod::containers(pod, other(place)), container::PROXY).is_some()
 }
@@ -38,8 +38,8 @@ fn other(place: &str) -> &'static str {
     if place == CONTAINERS { INIT_CONTAINERS } else { CONTAINERS }
 }
 
-/// Takes the sidecar in the other list out of an overlay that has one in both, and returns an overlay of it alone: merged into the
-/// same list, one after the other, they are one container.
+/// Removes the sidecar in the other list from an overlay that has one in both, and returns an overlay with only this sidecar, in the list
+/// `place`. Merged one after the other, the two sidecars become one container.
 pub(super) fn second(overlay: &mut Value, place: &'static str) -> Option<Value> {
     pod::find(pod::containers(overlay, place), container::PROXY)?;
     let other = other(place);
@@ -50,9 +50,8 @@ pub(super) fn second(overlay: &mut Value, place: &'static str) -> Option<Value> 
     Some(second)
 }
 
-/// Moves the sidecar of a pod, or of an overlay, to the end of the list `place`. Among the containers, a sidecar has no
-/// `restartPolicy`, which the API server would refuse. An item whose directive replaces its list stays: it says nothing of
-/// the other list.
+/// Moves the sidecar of a pod, or of an overlay, to the end of the list `place`. In `containers`, it loses its `restartPolicy`, which the
+/// API server would refuse. An item with `$patch: replace` stays, because the directive is about its own list.
 pub(super) fn move_to(pod: &mut Value, place: &str) {
     if !is_elsewhere(pod, place) {
         return;
@@ -62,7 +61,7 @@ pub(super) fn move_to(pod: &mut Value, place: &str) {
     let list = std::mem::take(pod::list_mut(spec, other));
     let is_sidecar = |item: &Value| pod::name(item) == container::PROXY && pod::text(item, "$patch") != "replace";
     let (mut sidecars, rest): (Vec<Value>, Vec<Value>) = list.into_iter().partition(is_sidecar);
-    // Each pod has a list of containers, and few have one of init containers.
+    // Every pod has `containers`, even if the list is empty; an empty `initContainers` is removed.
     if rest.is_empty() && other == INIT_CONTAINERS {
         pod::object(spec).shift_remove(other);
     } else {

@@ -22,7 +22,8 @@ pub enum Era {
     V1_9,
     /// 1.12 to 1.26: the label takes precedence over the annotation.
     V1_12,
-    /// Since 1.27: values other than `true` and `false` are ignored; here, except those by which the plugin skips a pod.
+    /// Since 1.27: values other than `true` and `false` are ignored. Unlike Istio, this injector treats values that Go parses as false as
+    /// `false`, because the plugin skips such pods.
     V1_27,
 }
 
@@ -35,7 +36,7 @@ pub enum Default {
     Invalid(String),
 }
 
-/// The configuration of the policy.
+/// The rules by which pods get a sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// The era whose rules apply.
@@ -98,7 +99,7 @@ pub enum Warning {
     Unrecognised(String),
     /// The pod requests a sidecar, but another rule takes precedence.
     Overruled,
-    /// A container asks for the image of a template, and the pod gets none.
+    /// A container has the image `auto`, which stands for a template's image, but the pod gets no sidecar.
     WithoutImage(String),
 }
 
@@ -159,7 +160,7 @@ impl Policy {
     }
 }
 
-/// Returns the reason for which no traffic of a pod with this spec can be redirected.
+/// Returns why the traffic of a pod with this spec cannot be redirected.
 pub fn unfit(spec: &Value) -> Option<Reason> {
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         return Some(Reason::HostNetwork);
@@ -167,20 +168,20 @@ pub fn unfit(spec: &Value) -> Option<Reason> {
     is_for_windows(spec).then_some(Reason::Windows)
 }
 
-/// Returns a warning for each container of a pod without a sidecar that asks for the image of a template.
+/// Returns a warning for each container with the image `auto` in a pod that gets no sidecar.
 pub(super) fn without_image(pod: &Value) -> impl Iterator<Item = Warning> {
     let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
     let asking = all.filter(|container| pod::text(container, "image") == pod::AUTO);
     asking.map(|container| Warning::WithoutImage(pod::name(container).to_owned()))
 }
 
-/// The labels of nodes with their operating system.
+/// The node labels with the operating system.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 /// The label that the kubelet sets on Windows nodes only.
 const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 
-/// Whether a pod's operating system, its node selector or its required node affinity is Windows. `windowsOptions` do not tell: a
-/// pod with them may run on Linux, where they have no effect.
+/// Whether a pod's `os`, node selector or required node affinity requires Windows. `windowsOptions` are not considered: a pod with them may
+/// run on Linux, where they have no effect.
 fn is_for_windows(spec: &Value) -> bool {
     let is_windows = |field: &str, key: &str| spec.get(field).is_some_and(|field| pod::text(field, key) == "windows");
     is_windows("os", "name")
@@ -189,7 +190,7 @@ fn is_for_windows(spec: &Value) -> bool {
         || has_affinity_to_windows(spec)
 }
 
-/// Whether each term of the required node affinity admits only Windows; one term suffices for a node.
+/// Whether each term of the required node affinity admits only Windows. A node needs to match only one term.
 fn has_affinity_to_windows(spec: &Value) -> bool {
     let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
     let terms = spec.pointer(required).map_or(&[][..], |required| pod::list(required, "nodeSelectorTerms"));
@@ -197,7 +198,7 @@ fn has_affinity_to_windows(spec: &Value) -> bool {
         let (key, values) = (pod::text(condition, "key"), pod::list(condition, "values"));
         match pod::text(condition, "operator") {
             "In" if OS.contains(&key) => !values.is_empty() && values.iter().all(|value| value == "windows"),
-            // The kubelet runs on two systems.
+            // The kubelet runs only on Linux and Windows.
             "NotIn" if OS.contains(&key) => values.iter().any(|value| value == "linux"),
             "In" | "Exists" | "Gt" | "Lt" => key == WINDOWS_BUILD,
             _ => false,
@@ -237,7 +238,7 @@ impl Era {
         if self >= Self::V1_27 {
             return match value {
                 "true" => PodRequest::Yes(source, owned),
-                // A pod with `False` or `0` is not redirected, so with a sidecar it would not start.
+                // The plugin does not redirect a pod with `False` or `0`, so with a sidecar it would not start.
                 other if parse_bool(other) == Some(false) => PodRequest::No(source, owned),
                 _ => PodRequest::Unrecognised(owned),
             };
@@ -250,7 +251,7 @@ impl Era {
 }
 
 impl Reason {
-    /// The reason as a metric label, from a fixed set.
+    /// Returns the reason as the value of a metric label, from a fixed set.
     pub fn label(&self) -> &'static str {
         match self {
             Self::HostNetwork => "host_network",
@@ -268,12 +269,12 @@ impl Reason {
 }
 
 impl Decision {
-    /// The decision and its reason as a sentence.
+    /// Returns the decision and its reason as a sentence.
     pub fn sentence(&self) -> String {
         format!("{} Istio sidecar, for {}", if self.inject { "an" } else { "no" }, self.reason)
     }
 
-    /// The warnings for the pod's author, each with what was decided.
+    /// Returns the warnings for the pod's author, each with the decision.
     pub fn warning_sentences(&self) -> impl Iterator<Item = String> {
         self.warnings.iter().map(|warning| format!("{warning}: {}", self.sentence()))
     }

@@ -22,7 +22,7 @@ pub(super) use restore::{renew, restore, rewritten_port};
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 
-/// Steps for a rewritten handler: its type is checked, it is recorded, and the patch has up to three operations for it.
+/// The steps charged per rewritten handler: its type is checked, it is recorded, and the patch has up to three operations for it.
 const STEPS_PER_HANDLER: usize = 50;
 
 /// Whether a pod's probes are rewritten: a valid annotation takes precedence over the configuration.
@@ -33,8 +33,8 @@ pub(super) fn are_rewritten(pod: &Value, configured: bool) -> bool {
 /// Rewrites the probes of all containers except the sidecar. The pod's annotation may override the status port of `context`.
 /// `injected`: whether the pod was injected before, so that the recorded originals stay.
 ///
-/// A probe stays unchanged if the container has no port with the name in the probe, and so does a handler of another host, and one
-/// for which the agent would start too late; see [`Early`]. The containers are in their final order.
+/// A handler stays unchanged if it names a port that its container lacks, if it is an HTTP request to another host, or if the agent would
+/// start too late for it; see [`Early`]. The containers must be in their final order.
 ///
 /// # Errors
 /// The budget is spent.
@@ -105,7 +105,7 @@ pub(super) fn http_probes(
     Ok((found, text))
 }
 
-/// Returns the originals that an earlier injection recorded in the pod's sidecar, which is going to be replaced.
+/// Returns the originals that an earlier injection recorded in the pod's sidecar.
 ///
 /// # Errors
 /// The budget is spent.
@@ -117,8 +117,8 @@ fn recorded(pod: &Value, budget: &mut Budget) -> Result<Map<String, Value>, Exce
     Ok(gojson::decode(pod::text(variable, "value"), budget)?.unwrap_or_default())
 }
 
-/// Returns a probe in the agent's format; `None` if it is absent, is of the agent's port (rewritten or not), or has a port that does not
-/// exist or that the container lacks. `ports`: the status ports of the proxy configuration and of the pod.
+/// Returns a handler in the agent's format; `None` if it is absent, uses the agent's port (rewritten or not), or uses a port that does not
+/// exist or that the container lacks. `ports`: the status port of the proxy configuration, and that of the pod.
 fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<Value> {
     let (status_port, target) = ports;
     let probe = container.pointer(handler.pointer)?;
@@ -144,13 +144,13 @@ fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<V
     Some(Value::Object(original))
 }
 
-/// Whether the port of an action is a name or one that exists: the API server refuses another one, and a rewritten probe would
-/// hide it.
+/// Whether the port of an action is a name, or a number from 1 to 65535. The API server refuses any other number, which rewriting would
+/// hide.
 fn has_port(action: &Value) -> bool {
     action.get("port").and_then(Value::as_i64).is_none_or(|port| (1..=65535).contains(&port))
 }
 
-/// Returns the name of the API's type of an action.
+/// Returns the name of the API type of an action.
 fn type_of(action: &str) -> &'static str {
     match action {
         "httpGet" => "core.HTTPGetAction",

@@ -15,7 +15,7 @@ pub(super) const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
 pub(super) const PORT: &str = "prometheus.io/port";
 /// The path of the agent's merged metrics.
 pub(super) const MERGED_PATH: &str = "/stats/prometheus";
-/// The ports of the proxy and its agent. They are no valid scrape targets, because the agent would scrape itself
+/// The ports of the proxy and its agent. They are not valid scrape targets, because the agent would scrape itself
 /// recursively.
 const RESERVED: [u16; 9] = [
     port::ADMIN,
@@ -29,13 +29,13 @@ const RESERVED: [u16; 9] = [
     port::PROMETHEUS,
 ];
 
-/// The ends of the names of Prometheus' annotations.
+/// The last parts of the names of Prometheus' annotations, such as `prometheus.io/scrape`.
 pub(super) const NAMES: [&str; 3] = ["scrape", "path", "port"];
 
 /// The first port on which a program can listen without a capability.
 const UNPRIVILEGED: u16 = 1024;
 
-/// The ports of a pod's agent.
+/// The port of a pod's merged metrics, without and with the pod's annotation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
     /// The port of merged metrics without the pod's annotation; see [`configured`].
@@ -50,21 +50,21 @@ impl Ports {
     }
 }
 
-/// Returns the port of merged metrics of a pod without the annotation: the status port of its proxy configuration. A privileged port there
-/// is ignored, as in the annotation, for that of the mesh.
+/// Returns the port of merged metrics of a pod without the annotation: `own`, the status port of its proxy configuration, or the mesh's
+/// status port if `own` is privileged.
 pub(super) fn configured(own: u16, mesh: &Mesh) -> u16 {
     if own >= UNPRIVILEGED { own } else { proxy::number(mesh.proxy(), "statusPort", own) }
 }
 
-/// Returns the port of merged metrics: the status port in the pod's annotation, else that of its proxy configuration. A
-/// privileged port in the annotation is ignored, because the agent cannot listen on it.
+/// Returns the port of merged metrics: the status port in the pod's annotation, else `status_port`. A privileged port
+/// in the annotation is ignored, because an agent without a capability cannot listen on it.
 pub(super) fn port(pod: &Value, status_port: u16) -> u16 {
     let own = pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
     own.filter(|port| *port >= UNPRIVILEGED).unwrap_or(status_port)
 }
 
-/// Sets Prometheus' annotations to the agent's port. An agent without a status port serves no metrics, so the annotations
-/// stay then.
+/// Sets Prometheus' annotations to the agent's port, and passes their values to the agent. Without a status port, the agent serves no
+/// metrics, and the annotations stay.
 ///
 /// # Errors
 /// `prometheus.io/port` or `prometheus.istio.io/scrape-targets` names a port that cannot be scraped, or the budget is
@@ -73,8 +73,9 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, ports: Ports, budget: &mut B
     let declined = all_annotated(pod, "scrape").any(|scrape| parse_bool(scrape) == Some(false));
     let wanted = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool).unwrap_or(enabled);
     let status_port = ports.metrics;
-    // A pod whose own status port, by annotation or configuration, is its application's metrics port was not injected before: its
-    // agent would scrape itself. The default port is what authors write for the merged metrics.
+    // If `prometheus.io/port` already is the agent's port, nothing is to be done for a pod that was injected before, or with the default
+    // port, which authors write for merged metrics. Otherwise it is the application's port, and is refused below: the agent would scrape
+    // itself.
     let is_default = status_port == ports.configured && status_port == port::STATUS;
     let is_final = is_default || pod::annotation(pod, annotation::STATUS).is_some();
     if declined || !wanted || status_port == 0 || is_final && is_merged(pod, status_port) {
@@ -93,8 +94,8 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, ports: Ports, budget: &mut B
     Ok(())
 }
 
-/// Puts the metrics of a pod before a former injection with the same settings back. [`merge`] then passes the present
-/// ones on.
+/// Restores the metrics annotations that the pod `before` a former injection with the same settings has. [`merge`] then
+/// replaces them again.
 pub(super) fn renew(pod: &mut Value, before: &Value) {
     let is_replaced =
         |name: &str| name == annotation::SCRAPE_TARGETS || NAMES.iter().any(|what| is_prometheus(name, what));
@@ -134,7 +135,7 @@ fn is_prometheus(name: &str, what: &str) -> bool {
     sanitised(name).eq("prometheus_io_".chars().chain(what.chars()))
 }
 
-/// Returns the name by which Prometheus knows an annotation: it replaces all characters but letters and digits with `_`.
+/// Returns the name that Prometheus gives an annotation: it replaces all characters except letters and digits with `_`.
 fn sanitised(name: &str) -> impl Iterator<Item = char> {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
 }
@@ -162,10 +163,10 @@ fn scraping(pod: &Value, status_port: u16) -> Result<Map<String, Value>, Error> 
     Ok(scraping)
 }
 
-/// Returns the text of `prometheus.io/port`, which is empty if it is absent.
+/// Returns the value of `prometheus.io/port`; empty if it is absent.
 ///
 /// # Errors
-/// It is no port that the agent can scrape. The agent would end at its start.
+/// The value is not a port that the agent can scrape: the agent would exit at its start.
 fn own_port(pod: &Value, status_port: u16) -> Result<&str, Error> {
     let Some((name, text)) = annotated(pod, "port").filter(|(_, text)| !text.is_empty()) else { return Ok("") };
     match scraped(text, status_port) {
@@ -194,7 +195,7 @@ fn targets(text: &str, status_port: u16) -> Result<Vec<(u16, String)>, Error> {
 }
 
 /// Sets the annotation with the port on which the proxy serves metrics over TLS, if it has such a port. This does not
-/// depend on whether metrics are merged. An annotation that Prometheus reads by the same name stays instead.
+/// depend on whether metrics are merged. An existing annotation that Prometheus reads by the same name stays instead.
 pub(super) fn secure_port(pod: &mut Value) {
     let Some(sidecar) = pod::sidecar(pod) else { return };
     let Some(variable) = pod::find(pod::list(sidecar, "env"), SECURE_PORT) else { return };
@@ -287,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Texts that name no port that the agent of a pod with the status port 15099 can scrape.
+    /// Values that are not ports that the agent of a pod with the status port 15099 can scrape.
     const UNSCRAPED: [&str; 20] = [
         "0", "00", "70000", "99999", "-1", "+80", "8080x", "x", "web", "80 80", "８０", "1e3", "15099", "15000",
         "15001", "15006", "15008", "15020", "15021", "15090",

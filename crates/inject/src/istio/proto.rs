@@ -1,7 +1,7 @@
 //! Decoding of mesh and proxy configuration by their protobuf definition, to protobuf's JSON.
 //!
-//! `mesh` decodes users' texts, whose field names are those of JSON or of the definition, and whose durations are Go's
-//! or protobuf's. The result has JSON's names, in the definition's order, and durations in seconds.
+//! `mesh` decodes users' YAML, whose field names are those of JSON or of the definition, and whose durations are in
+//! Go's or protobuf's format. The result has JSON's names, in the definition's order, and durations in seconds.
 //! `tests/support/gomesh` generates the table of the definition from Istio's published module.
 
 mod unknown;
@@ -29,7 +29,7 @@ pub(super) const PROXY_CONFIG: &str = "istio.mesh.v1alpha1.ProxyConfig";
 /// The message of the mesh configuration.
 pub(super) const MESH_CONFIG: &str = "istio.mesh.v1alpha1.MeshConfig";
 
-/// A value that is not of its field's type.
+/// A value that does not have its field's type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path} is {found}, and must be {expected}")]
 pub struct Mistyped {
@@ -44,7 +44,7 @@ pub struct Mistyped {
 /// a proxy configuration, which a pod's author writes, it is an error.
 ///
 /// # Errors
-/// A value is not of its field's type.
+/// A value does not have its field's type.
 pub(super) fn decode(message: &str, fields: Map<String, Value>) -> Result<Map<String, Value>, Mistyped> {
     let mut unknown = Map::new();
     let mut decoded = Decoder { path: String::new(), depth: 0, keeps_unknown_names: message == MESH_CONFIG }.message(
@@ -196,7 +196,7 @@ impl Decoder {
         decoded.map(Value::Object)
     }
 
-    /// Decodes an integer, which protobuf also reads from text.
+    /// Decodes an integer, which protobuf also reads from a string.
     fn integer(&self, value: &Value, least: i64, most: i64) -> Result<i64, Mistyped> {
         #[expect(clippy::cast_possible_truncation, reason = "it is an integer below 2^53")]
         let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 1e15).then_some(number as i64);
@@ -249,7 +249,7 @@ impl Decoder {
     }
 
     fn wrong(&self, value: &Value, expected: &str) -> Mistyped {
-        /// The longest part of a value in a message, in characters.
+        /// The maximum length of a value in a message, in characters.
         const SHOWN: usize = 60;
         let found = match value {
             Value::Object(_) => "a map".to_owned(),
@@ -260,7 +260,7 @@ impl Decoder {
     }
 }
 
-/// Whether a value is the zero of its field.
+/// Whether a value is the zero value of its field.
 fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
         Value::Bool(value) => !value,
@@ -289,7 +289,7 @@ fn seconds(duration: Duration) -> String {
     text
 }
 
-/// Converts a field's name of the definition, with underscores, to that of protobuf's JSON.
+/// Converts a field's name in the definition, with underscores, to its name in protobuf's JSON.
 fn camel_cased(name: &str) -> String {
     let mut parts = name.split('_');
     let mut camel = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What the container `istio-proxy` of a pod runs, and on which ports.
+//! The program that the container `istio-proxy` of a pod runs, and the ports on which it listens.
 
 use contract::{annotation, container, port, proxy_env};
 use gocompat::parse_bool;
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::pod::{self, INIT_CONTAINERS};
 
-/// The variable with the port of readiness, and that with the port of Prometheus.
+/// The environment variables with the proxy's readiness port and with its Prometheus port.
 const READINESS: &str = "ENVOY_STATUS_PORT";
 const PROMETHEUS: &str = "ENVOY_PROMETHEUS_PORT";
-/// The variables that move a port of the proxy, each with the port's default.
+/// The variables that set a port of the proxy, each with the default port.
 pub(super) const VARIABLES: [(&str, u16); 2] = [(READINESS, port::READINESS), (PROMETHEUS, port::PROMETHEUS)];
 
 /// A port on which the proxy or its agent listens.
@@ -18,9 +18,9 @@ pub(super) struct Listener {
     pub(super) port: u16,
     /// The name of the port.
     pub(super) what: &'static str,
-    /// The annotation, the field or the variable that moves the port from its default.
+    /// The annotation, the field or the variable that sets the port.
     pub(super) source: &'static str,
-    /// The port where nothing moves it.
+    /// The default port.
     pub(super) default: u16,
     /// The purpose of the port, as a relative clause.
     pub(super) purpose: &'static str,
@@ -60,7 +60,7 @@ pub(super) fn has_sidecar(pod: &Value) -> bool {
     has_init(pod) || matches!(program, Program::Proxy("sidecar") | Program::Unknown)
 }
 
-/// Whether the node is to redirect the pod's traffic: `istio-init` programs the rules in the sandbox itself.
+/// Whether the node is to redirect the pod's traffic. With `istio-init`, the pod programs the rules itself, even in a sandboxed runtime.
 pub(super) fn is_redirected_by_node(pod: &Value) -> bool {
     !has_init(pod) && is_redirected(pod)
 }
@@ -69,7 +69,7 @@ fn has_init(pod: &Value) -> bool {
     pod::find(pod::containers(pod, INIT_CONTAINERS), container::INIT).is_some()
 }
 
-/// The value of a variable with a port, or its default.
+/// Returns the port in a variable, or the default.
 fn variable_port(sidecar: &Value, name: &str, default: u16) -> u16 {
     value(sidecar, name).and_then(|port| port.parse().ok()).unwrap_or(default)
 }
@@ -78,7 +78,7 @@ fn is_on(sidecar: &Value, name: &str, default: bool) -> bool {
     value(sidecar, name).and_then(parse_bool).unwrap_or(default)
 }
 
-/// Returns the value of a variable; the last one of its name counts.
+/// Returns the value of a variable; the last one of its name applies.
 pub(super) fn value<'a>(sidecar: &'a Value, name: &str) -> Option<&'a str> {
     let variable = pod::list(sidecar, "env").iter().rfind(|variable| pod::name(variable) == name)?;
     variable.get("value")?.as_str()
@@ -107,15 +107,15 @@ pub(super) fn answered(sidecar: &Value) -> Vec<u16> {
     vec![readiness_port(sidecar), variable_port(sidecar, PROMETHEUS, port::PROMETHEUS)]
 }
 
-/// Whether the proxy accepts redirected traffic. The annotation takes precedence over the proxy configuration, which the proxy of a pod
-/// without the annotation follows.
+/// Whether the proxy accepts redirected traffic. The interception mode in the pod's annotation takes precedence over that in the proxy
+/// configuration.
 fn accepts_redirected(pod: &Value, proxy_config: &Value) -> bool {
     let mode = pod::annotation(pod, annotation::INTERCEPTION_MODE);
     has_sidecar(pod) && mode.unwrap_or_else(|| pod::text(proxy_config, "interceptionMode")) != "NONE"
 }
 
-/// Returns the ports on which the proxy and its agent listen, beside the agent's status port; none if the pod's sidecar is not
-/// Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of the pod's proxy.
+/// Returns the ports on which the proxy and its agent listen, other than the agent's status port; none if the pod's sidecar is not Istio's
+/// agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh and of the pod's proxy.
 pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<Listener> {
     let Some(sidecar) = pod::sidecar(pod) else { return Vec::new() };
     let Program::Proxy(role) = Program::of(sidecar) else { return Vec::new() };
@@ -142,7 +142,7 @@ pub(super) fn ports(pod: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<
     ports
 }
 
-/// Returns the ports on which each proxy listens.
+/// Returns the ports on which every proxy listens, whatever its role.
 fn always_open(sidecar: &Value, proxy_config: &Value) -> Vec<Listener> {
     vec![
         Listener {

@@ -1,14 +1,14 @@
 //! The annotations in which an injection records what it did: `sidecar.istio.io/status` and `proxy.istio.io/overrides`.
 //!
-//! A later injection takes away what they name. A record that no injection writes is refused: read leniently, it would
-//! take away what is the author's. Pure.
+//! A later injection removes what they name. A record that no injection writes is refused: with a lenient reader, it
+//! would remove what the author wrote. Pure.
 
 use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
 use crate::{gojson, pod};
 
-/// An annotation that has something which no injection writes.
+/// An annotation for the records of injections, with a value that no injection writes.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "annotation {annotation:?} is no record of an injection: {reason}; remove the annotation if the pod has no sidecar, or restore it"
@@ -18,7 +18,7 @@ pub struct Damaged {
     reason: Reason,
 }
 
-/// The reason for which an annotation is no record of an injection.
+/// Why an annotation is not a record of an injection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Reason {
     #[error("it is not JSON: {0}")]
@@ -80,7 +80,7 @@ pub(super) fn member(
 /// Returns the names in a list of a record.
 ///
 /// # Errors
-/// The list is not one of names.
+/// The member is not a list of names.
 pub(super) fn names(record: &Value, annotation: &'static str, list: &'static str) -> Result<Vec<String>, Damaged> {
     member(record, annotation, list, Value::is_array, "a list")?;
     let name = |(at, item): (usize, &Value)| match item.as_str() {
@@ -90,10 +90,10 @@ pub(super) fn names(record: &Value, annotation: &'static str, list: &'static str
     pod::list(record, list).iter().enumerate().map(name).collect()
 }
 
-/// Checks that a list of a record has containers.
+/// Checks that the items of a list in a record are containers.
 ///
 /// # Errors
-/// An element is not a container.
+/// The member is not a list, or an item has no name.
 pub(super) fn items(record: &Value, annotation: &'static str, list: &'static str) -> Result<(), Damaged> {
     member(record, annotation, list, Value::is_array, "a list")?;
     match pod::list(record, list).iter().position(|item| pod::name(item).is_empty()) {
@@ -122,7 +122,7 @@ mod tests {
     use super::super::status::Status;
     use super::*;
 
-    /// Returns the reason against this text as status, and as overrides.
+    /// Returns the error for this value as status, and as overrides; `None` if it is accepted.
     fn refusals(text: &str) -> [Option<String>; 2] {
         let budget = &mut Budget::default();
         let of = |name: &str| json!({"metadata": {"annotations": {name: text}}});

@@ -88,11 +88,11 @@ struct Document {
 }
 
 impl Settings {
-    /// Parses the configuration. `era`: the releases whose policy rules apply; by default the last ones with this
+    /// Parses the configuration. `era`: the releases whose policy rules apply; by default the latest ones with this
     /// format.
     ///
     /// # Errors
-    /// The text is not a configuration, or a template is invalid.
+    /// The YAML is not a configuration, or a template is invalid.
     pub fn parse(text: &str, era: Option<Era>) -> Result<Self, Error> {
         Self::with_environment(text, era, BTreeMap::new())
     }

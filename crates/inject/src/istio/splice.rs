@@ -1,13 +1,13 @@
-//! Detects text of a pod that leaves its place in the YAML that a template renders, such as a value with quotes and line
-//! breaks that becomes further fields of a container.
+//! Detects strings (texts) in a pod that break out of their place in the YAML that a template renders, such as a value with quotes and line
+//! breaks that adds fields to a container.
 //!
-//! Templates splice texts into YAML, and which quotes surround a text only the template knows. So a template is rendered
-//! again with harmless texts of the same length: characters that mean something in YAML are replaced with letters. The
-//! output must have the same structure, and the same value in each place that does not depend on the replaced texts.
-//! Which places do is shown by a rendering with other letters. Pods without such characters are rendered once.
+//! Templates insert texts into YAML, and which quotes surround a text depends on the template. So a template is rendered again with
+//! harmless texts of the same length: characters with a meaning in YAML are replaced with letters. The output must have the same structure,
+//! and the same value in each place that does not depend on the replaced texts. A rendering with other letters shows which places do. Pods
+//! without such characters are rendered once.
 //!
-//! A template may also ask for a text, such as for its beginning. Each `if` and `with` therefore takes the branch that it took
-//! with the pod's texts, and functions return the same booleans.
+//! A template may also test a text, for example whether it has a prefix. When it is rendered again, each `if` and `with` therefore takes
+//! the branch that it took with the pod's texts, and functions return the same booleans.
 
 mod harmless;
 
@@ -27,21 +27,21 @@ use harmless::{Letters, Texts, Treatment};
 #[derive(Debug, Clone, Copy)]
 struct Source<'t> {
     template: &'t Template,
-    /// Those that it took with other texts.
+    /// The branches that it took in another rendering, and must take again.
     path: Option<&'t Path>,
 }
 
-/// The texts of a pod that may leave their place.
+/// The texts in a pod that may break out of their place.
 pub(super) struct Spliced<'a> {
     config: &'a Config,
     subject: &'a Subject<'a>,
-    /// All texts that templates see.
+    /// What templates see: the pod, its proxy configuration and its owner.
     document: Value,
     texts: Texts,
 }
 
 impl<'a> Spliced<'a> {
-    /// Collects the texts. `pod`: the pod that templates see.
+    /// Collects the texts; `None` if there are none. `pod`: the pod that templates see.
     ///
     /// # Errors
     /// The budget is spent.
@@ -64,7 +64,7 @@ impl<'a> Spliced<'a> {
     /// Checks the output of a template.
     ///
     /// # Errors
-    /// A text leaves its place, or the budget is spent.
+    /// A text breaks out of its place, or the budget is spent.
     pub(super) fn check(&self, template: &Template, output: &Rendered, budget: &mut Budget) -> Result<(), Error> {
         let Rendered { text, path, .. } = output;
         let source = Source { template, path: Some(path) };
@@ -83,7 +83,7 @@ impl<'a> Spliced<'a> {
             Err(_) => Ok(None),
         };
         let (Some(first), Some(second)) = (read(&replaced, budget)?, read(&other, budget)?) else {
-            // If the output is no YAML with the texts' characters either, the reader of the output reports its fault.
+            // If the output with the original texts is not YAML either, its reader reports the error.
             return match read(text, budget)? {
                 Some(_) => Err(self.refusal(template, self.needed(source, &treatments, budget)?)),
                 None => Ok(()),
@@ -114,8 +114,8 @@ impl<'a> Spliced<'a> {
         Err(self.refusal(template, 0))
     }
 
-    /// Chooses the treatment of each text. The members of one that the template reads as JSON are replaced, because the template
-    /// would not read it otherwise.
+    /// Chooses the treatment of each text. In a text that the template parses as JSON, only the strings are treated, because the template
+    /// could not parse it otherwise.
     fn treatments(&self, source: Source<'_>, text: &str, budget: &mut Budget) -> Result<Vec<Treatment>, Error> {
         let json: Vec<usize> = (0..self.texts.len()).filter(|at| self.texts.is_json(*at)).collect();
         let mut treatments = vec![Treatment::Replaced; self.texts.len()];
@@ -131,18 +131,18 @@ impl<'a> Spliced<'a> {
         Ok(treatments)
     }
 
-    /// Whether the template reads these texts, which are JSON, as JSON: what it prints does not depend on how their values are written.
+    /// Whether the template parses these texts, which are JSON, as JSON: its output does not depend on how their values are written.
     ///
-    /// The same value gets other white space and escapes. White space alone proves nothing, because a template may take it away. A value
-    /// without strings, which has no escapes, gets one more: its output need not be that of the pod, but the same with and without
-    /// escapes.
+    /// The template is rendered with the same values in other white space and escapes. Other white space alone proves nothing, because a
+    /// template may remove it. A value without strings has nothing to escape, so a string is added to it. The output then differs from the
+    /// pod's, but must be the same with and without escapes.
     fn is_read(&self, source: Source<'_>, text: &str, which: &[usize], budget: &mut Budget) -> Result<bool, Error> {
         let mut is_same = |escaped| {
             let treatments = self.written(which, Treatment::Written { escaped, marked: false });
             let rendered = self.rendered(source, &treatments, Letters::FIRST, budget)?;
             Ok::<_, Error>(rendered.as_deref() == Some(text))
         };
-        // What has escapes of its own may be as the first form is.
+        // A text with escapes of its own may equal the escaped form, and must be rendered without escapes, too.
         let has_escapes = which.iter().any(|at| self.texts.has_escapes(*at));
         if !is_same(true)? || has_escapes && !is_same(false)? {
             return Ok(false);
@@ -154,14 +154,14 @@ impl<'a> Spliced<'a> {
         let marked = |escaped| self.written(&bare, Treatment::Written { escaped, marked: true });
         let plain = Source { path: None, ..source };
         let Some(plain) = self.recorded(plain, &marked(false), Letters::FIRST, budget)? else {
-            // A template may fail with an element that it does not expect. What is empty is harmless.
+            // A template may fail because of the added element. An empty map or list is harmless.
             return Ok(!bare.iter().any(|at| self.texts.has_elements(*at)));
         };
         let along = Source { path: Some(&plain.path), ..source };
         Ok(self.rendered(along, &marked(true), Letters::FIRST, budget)? == Some(plain.text))
     }
 
-    /// Returns the treatments by which only these texts change.
+    /// Returns treatments that change only these texts.
     fn written(&self, which: &[usize], treatment: Treatment) -> Vec<Treatment> {
         let mut treatments = vec![Treatment::Kept; self.texts.len()];
         which.iter().for_each(|at| treatments[*at] = treatment);
@@ -206,7 +206,7 @@ impl<'a> Spliced<'a> {
         }
     }
 
-    /// Returns the first text without whose treatment the template can be rendered and its output is YAML.
+    /// Returns the first text whose original characters make the output YAML: it alone is left untreated.
     fn needed(&self, source: Source<'_>, treatments: &[Treatment], budget: &mut Budget) -> Result<usize, Error> {
         for at in 0..self.texts.len() {
             let mut others = treatments.to_vec();
@@ -230,7 +230,7 @@ impl<'a> Spliced<'a> {
     }
 }
 
-/// Whether a value has the structure of two others, and their scalar wherever these two agree.
+/// Whether a value has the structure of two others, and equals them in each scalar in which these two agree.
 fn is_same(value: &Value, replaced: &Value, other: &Value) -> bool {
     match (value, replaced, other) {
         (Value::Array(value), Value::Array(replaced), Value::Array(other)) => {
@@ -250,8 +250,9 @@ fn is_same(value: &Value, replaced: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether the members of a map are the same as those of two others. A key that depends on replaced texts may stand at another place,
-/// because templates sort keys: it is the one that the replacement makes of it, or else the next one of those that are left.
+/// Whether the members of a map are the same as those of two others. A key that depends on replaced texts may be at another position,
+/// because templates sort keys: it corresponds to the key that the replacement makes of it, or else to the next key that has no counterpart
+/// yet.
 fn are_same(value: &Map<String, Value>, replaced: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     let (mut of_replaced, mut of_other) = (HashSet::new(), HashSet::new());
     let mut left = Vec::new();
@@ -274,7 +275,7 @@ fn are_same(value: &Map<String, Value>, replaced: &Map<String, Value>, other: &M
     rest.all(|((v, (x, r)), (y, o))| x != y && is_same(v, r, o))
 }
 
-/// Returns the number of `#` in a value. Those in the text of the value that it lacks start comments.
+/// Returns the number of `#` in a value. Any other `#` in the YAML from which the value was parsed starts a comment or is part of one.
 fn hashes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.matches('#').count(),

@@ -1,8 +1,8 @@
 //! The conditions of the API server and the kubelet on what an injection adds to a pod or changes in it.
 //!
-//! Templates, the pod's own definition of an injected container and annotations are merged field by field, so that each of
-//! them may be valid and the pod not. The injection refuses such a pod and names the field. Otherwise the API server would
-//! refuse a pod that its author never wrote, or the pod would be created and never start.
+//! Templates, the pod's own definition of an injected container and annotations are merged field by field, so that each may be valid, but
+//! the resulting pod invalid. The injection refuses such a pod and names the field. Otherwise the API server would refuse a pod that its
+//! author never wrote, or the pod would be created and never start.
 
 mod change;
 mod fields;
@@ -31,20 +31,20 @@ use crate::{image, volume};
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
 const ANNOTATIONS: usize = 256 * 1024;
-/// The longest part of an image in a message, in characters.
+/// The maximum length of an image or a name in a message, in characters.
 const SHOWN: usize = 100;
-/// The alternatives of a probe.
+/// The fields of a probe of which exactly one is set.
 pub(super) const PROBE: &[&str] = &["exec", "httpGet", "tcpSocket", "grpc"];
-/// The alternatives of a handler of `lifecycle`.
+/// The fields of a handler in `lifecycle` of which exactly one is set.
 pub(super) const HANDLER: &[&str] = &["exec", "httpGet", "tcpSocket", "sleep"];
-/// The alternatives of `valueFrom`.
+/// The fields of `valueFrom` of which exactly one is set.
 pub(super) const SOURCE: &[&str] = &["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 /// The probes of a container.
 pub(super) const PROBES: [&str; 3] = ["startupProbe", "readinessProbe", "livenessProbe"];
 /// The handlers of a container's `lifecycle`.
 pub(super) const HANDLERS: [&str; 2] = ["postStart", "preStop"];
 
-/// The reason for which an injected pod would not be created or would not start.
+/// Why an injected pod would not be created or would not start.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unstartable {
     #[error("two containers are named {0:?}")]
@@ -66,7 +66,7 @@ pub enum Unstartable {
     },
     #[error("container {0} has no image")]
     NoImage(String),
-    /// The image with which a pod asks for that of the template.
+    /// A container still has the image `auto`, which stands for a template's image.
     #[error(
         "container {0} has the image \"auto\", which stands for that of a template, and no template of this pod has an image for a \
          container of this name: correct the name, the pod's annotation inject.istio.io/templates, or the image"
@@ -132,7 +132,8 @@ pub enum Unstartable {
     Annotations { bytes: usize, largest: String, of_largest: usize, is_record: bool },
 }
 
-/// Checks the injection of the pod `author`, which gets volumes with the names `claims` from its controller. `template_pod` has the names of all injected containers and volumes.
+/// Checks the injection of the pod `author`, which became `merged`. `claims`: the names of volumes that the pod's controller adds,
+/// `template_pod`: a pod with the names of all injected containers and volumes.
 ///
 /// # Errors
 /// The pod would not be created, or would not start, because of what was injected.
@@ -190,7 +191,7 @@ fn metadata(author: &Value, pod: &Value) -> Result<(), Unstartable> {
     }
     for (what, which) in [("label", "labels"), ("annotation", "annotations")] {
         let own = pod::map(pod::metadata(author), which);
-        // The case of an annotation's name does not matter.
+        // The API server accepts an annotation's name in any case.
         let is_name = |name: &str| is_key(name) || (which == "annotations" && is_key(&name.to_lowercase()));
         let mut added = pod::map(metadata, which).keys().filter(|name| !own.contains_key(*name));
         if let Some(name) = added.find(|name| !is_name(name)) {
@@ -203,7 +204,7 @@ fn metadata(author: &Value, pod: &Value) -> Result<(), Unstartable> {
 /// Checks the size of all annotations.
 ///
 /// # Errors
-/// The API server refuses the pod.
+/// The annotations exceed the API server's limit.
 pub(super) fn check_annotations(pod: &Value) -> Result<(), Unstartable> {
     let annotations = pod::map(pod::metadata(pod), "annotations").iter();
     let sizes = annotations.map(|(name, value)| (name.len() + value.as_str().map_or(0, str::len), name));
@@ -219,7 +220,7 @@ pub(super) fn check_annotations(pod: &Value) -> Result<(), Unstartable> {
     }
 }
 
-/// Returns the names of the pod's volumes.
+/// Checks the injected volumes, and returns the names of all volumes of the pod.
 fn volumes<'a>(
     (author, claims): (&Value, &[String]),
     merged: &'a Value,
@@ -265,7 +266,7 @@ fn check_image(container: &Value) -> Result<(), Unstartable> {
     match pod::text(container, "image") {
         "" => Err(Unstartable::NoImage(container_name())),
         text => match image::check(text) {
-            // `advice` warns about it: Istio's own expected outputs have such an image of Helm's values.
+            // `advice` only warns about it, because Istio's own expected outputs have such an image from Helm's values.
             Ok(()) | Err(image::Invalid::UpperCase) => Ok(()),
             Err(error) => {
                 let image = text.chars().take(SHOWN).collect();
@@ -275,7 +276,7 @@ fn check_image(container: &Value) -> Result<(), Unstartable> {
     }
 }
 
-/// Checks an init container, which may have probes and handlers only as a native sidecar.
+/// Checks that an init container has probes and handlers only if it is a native sidecar.
 fn init(container: &Value) -> Result<(), Unstartable> {
     if pod::text(container, "restartPolicy") == "Always" {
         return Ok(());

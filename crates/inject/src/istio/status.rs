@@ -16,20 +16,21 @@ pub(super) struct Status {
     pub(super) containers: Vec<String>,
     pub(super) volumes: Vec<String>,
     pub(super) image_pull_secrets: Vec<String>,
-    /// Whether a legacy template injected the pod: its status has the template's version, and later ones the revision.
+    /// Whether a legacy template injected the pod: its status has the template's version, while that of later releases has the revision.
     pub(super) is_legacy: bool,
     /// The [digest](super::digest) of the settings; `None` if another injector or `kube-inject` injected the pod.
     pub(super) settings: Option<String>,
-    /// What the names do not tell of the pod before the injection; `None` if they tell all.
+    /// What is needed besides the names to restore the pod before the injection; `None` if nothing is.
     pub(super) record: Option<Record>,
 }
 
-/// What an injection has changed in a pod beyond the items that the status names.
+/// What an injection changed in a pod beyond the items that the status names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
-    /// The overlay that makes the pod before the injection.
+    /// The overlay that restores the pod before the injection.
     pub(super) before: Value,
-    /// The values that the overlay replaces; `None` in the status of an earlier release, which replaces any.
+    /// The values that the overlay replaces: any other value has changed since and stays. `None` in the status of an earlier release, whose
+    /// overlay replaces any value.
     pub(super) written: Option<Value>,
 }
 
@@ -64,7 +65,7 @@ impl Status {
         }))
     }
 
-    /// The names of the injected containers in `which`.
+    /// Returns the names of the injected containers in `which`.
     pub(super) fn containers_of(&self, which: &str) -> &[String] {
         if which == INIT_CONTAINERS { &self.init_containers } else { &self.containers }
     }
@@ -74,7 +75,7 @@ impl Status {
         self.lists().into_iter().all(|(_, names)| names.is_empty())
     }
 
-    /// The names by list.
+    /// Returns the names by list.
     pub(super) fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
         [
             (INIT_CONTAINERS, &self.init_containers),
@@ -100,7 +101,7 @@ impl Status {
     }
 }
 
-/// The digest of the template, in the status of Istio up to 1.8.
+/// The member with the template's digest, in the status of Istio up to 1.8.
 pub(super) const VERSION: &str = "version";
 const REVISION: &str = "revision";
 
@@ -132,7 +133,7 @@ fn filtered(value: &Value, wanted: impl Fn(&str) -> bool, part: impl Fn(&Value) 
     Value::Object(kept.map(parted).collect())
 }
 
-/// Returns the annotation's value for the items of `template_pod`. `settings`: their digest. `record`: see [`Status`].
+/// Returns the annotation's value for the items of `template_pod`. `settings`: the digest of the settings. `record`: see [`Status`].
 pub(super) fn describe(
     template_pod: &Value,
     revision: &str,

@@ -1,6 +1,7 @@
-//! The ports on which the agent and the proxy listen, each for one purpose, and the variables that move them.
+//! Checks of the ports on which the agent and the proxy listen, and of the variables that set them.
 //!
-//! Whichever opens a port second fails, and the pod never becomes ready. An application that declares a port of either is warned about.
+//! If two listeners have the same port, the second one fails, and the pod never becomes ready. An application that declares such a port
+//! only causes a warning.
 
 use contract::{annotation, container, port};
 use serde_json::Value;
@@ -19,11 +20,11 @@ pub enum Invalid {
     Taken {
         what: &'static str,
         port: u16,
-        /// The annotation, the field or the variable that moves the port from its default.
+        /// The annotation, the field or the variable that sets the port.
         source_name: &'static str,
         purpose: &'static str,
     },
-    /// A variable has a number that is no port.
+    /// A variable has a number that is not a port.
     #[error("the variable {name} of the proxy is {number}, which is not a port from 1 to 65535")]
     NoPort { name: &'static str, number: i64 },
 }
@@ -32,7 +33,7 @@ pub enum Invalid {
 /// the pod's proxy.
 ///
 /// # Errors
-/// The agent and the proxy listen on one port for two purposes, or a variable names a port that does not exist.
+/// The agent and the proxy would listen on one port for two purposes, or a variable has a number that is not a port.
 pub(super) fn check(author: &Value, merged: &Value, configs: (&Value, &Value)) -> Result<(), Invalid> {
     let mut ports = proxy::ports(merged, configs);
     if ports.is_empty() {
@@ -42,7 +43,7 @@ pub(super) fn check(author: &Value, merged: &Value, configs: (&Value, &Value)) -
     let (port, source) = status_port(author, configs.1);
     let purpose = "on which the agent serves status and metrics";
     ports.insert(0, Listener { port, what: STATUS, source, default: port::STATUS, purpose });
-    // All defaults differ, so one of two equal ports has been moved: the message names what has done so.
+    // All defaults differ, so at least one of two equal ports is not a default: the message names its source.
     for own in ports.iter().filter(|own| own.port != 0 && own.port != own.default) {
         let is_other = |other: &&Listener| other.port == own.port && other.what != own.what;
         if let Some(Listener { purpose, .. }) = ports.iter().find(is_other) {
@@ -53,7 +54,7 @@ pub(super) fn check(author: &Value, merged: &Value, configs: (&Value, &Value)) -
     Ok(())
 }
 
-/// Checks the numbers in the variables that move ports. A proxy may serve Prometheus on any port (0).
+/// Checks the numbers in the variables that set ports. 0, for any free port, is valid for Prometheus only.
 fn variables(merged: &Value) -> Result<(), Invalid> {
     for (name, number) in numbers(merged).filter_map(|(name, _, number)| Some((name, number.ok()?))) {
         let is_any = number == 0 && name != proxy::VARIABLES[0].0;
@@ -64,8 +65,8 @@ fn variables(merged: &Value) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Returns the variables that move ports, each with the port's default and its number, or its value if the agent cannot read that
-/// (`strconv.Atoi`) and ignores it. The kubelet may expand a value with a dollar.
+/// Returns the variables that set ports, each with the default port and its number, or its value if the agent cannot parse it
+/// (`strconv.Atoi`) and ignores it. A value with a dollar sign is left out, because the kubelet may expand it.
 fn numbers(merged: &Value) -> impl Iterator<Item = (&'static str, u16, Result<i64, &str>)> {
     let sidecar = pod::sidecar(merged).filter(|sidecar| matches!(Program::of(sidecar), Program::Proxy(_)));
     proxy::VARIABLES.into_iter().filter_map(move |(name, default)| {
@@ -74,7 +75,7 @@ fn numbers(merged: &Value) -> impl Iterator<Item = (&'static str, u16, Result<i6
     })
 }
 
-/// Returns a warning for each variable that the agent cannot read.
+/// Returns a warning for each variable that the agent cannot parse.
 fn ignored(merged: &Value) -> impl Iterator<Item = String> {
     numbers(merged).filter_map(|(name, default, number)| {
         let value = number.err()?;
@@ -92,8 +93,8 @@ fn status_port(author: &Value, proxy_config: &Value) -> (u16, &'static str) {
     }
 }
 
-/// Returns the warnings about ports: that an application declares and on which the proxy or its agent listens, and that the sidecar's
-/// probes ask and on which nobody listens.
+/// Returns the warnings about ports that an application declares although the proxy or its agent listens on them, about the sidecar's
+/// probes and hook that nothing answers, and about variables that the agent ignores.
 pub(super) fn warnings(author: &Value, merged: &Value, configs: (&Value, &Value)) -> Vec<String> {
     let (status, _) = status_port(author, configs.1);
     let mut warnings = declared(merged, configs, status);
@@ -102,8 +103,8 @@ pub(super) fn warnings(author: &Value, merged: &Value, configs: (&Value, &Value)
     warnings
 }
 
-/// Returns a warning for each probe, and for the hook for which applications wait, that asks the proxy's port for readiness and gets no
-/// answer: variables have moved the port, or the agent, which the proxy asks, has none.
+/// Returns a warning for each probe of the sidecar, and for the hook for which applications wait, that gets no answer about the proxy's
+/// readiness: a variable sets another port, or the agent, on which the readiness depends, has no status port.
 fn unanswered(merged: &Value, status: u16) -> Vec<String> {
     let sidecar = pod::sidecar(merged).filter(|sidecar| matches!(Program::of(sidecar), Program::Proxy(_)));
     let Some(sidecar) = sidecar else { return Vec::new() };
@@ -164,12 +165,12 @@ mod tests {
 
     use crate::istio::{BuiltIn, Config, InjectionOutcome, Injector, Mesh, Request, Settings, Values};
 
-    /// Returns the reason against a pod with these annotations.
+    /// Returns the error message for a pod with these annotations; `None` if it is injected.
     fn refusal(annotations: &serde_json::Value) -> Option<String> {
         refusal_in("{}", annotations)
     }
 
-    /// Returns the reason against a pod with these annotations in this mesh.
+    /// Returns the error message for a pod with these annotations in this mesh; `None` if it is injected.
     fn refusal_in(mesh: &str, annotations: &serde_json::Value) -> Option<String> {
         let mesh = Mesh::parse(mesh).unwrap();
         let injector = Injector::new(Config { mesh, ..BuiltIn::default().config().unwrap() });

@@ -1,5 +1,5 @@
-//! Fields of which Kubernetes allows one alternative, such as the handlers of a probe. A merge field by field would keep the
-//! template's alternative beside that of the pod's own container, and the API server would refuse the pod.
+//! Fields of which Kubernetes allows only one, such as the handlers of a probe. A merge field by field would keep both the template's and
+//! that of the pod's own container, and the API server would refuse the pod.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::startable::{HANDLER, HANDLERS, PROBE, PROBES, PROFILES, SOURCE};
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Removes from the containers of a pod each alternative that is about to be replaced by another one of an overlay.
+/// Removes from the containers of a pod each alternative that an overlay is about to replace with another one.
 pub(super) fn give_way_to_overlay(pod: &mut Value, overlay: &Value) {
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let of_overlay: HashMap<&str, &Map<String, Value>> = pod::containers(overlay, which)
@@ -26,7 +26,7 @@ pub(super) fn give_way_to_overlay(pod: &mut Value, overlay: &Value) {
     }
 }
 
-/// Removes from an injected container each alternative that is about to be replaced by another one of the pod's own container.
+/// Removes from an injected container each alternative that the pod's own container is about to replace with another one.
 pub(super) fn give_way(container: &mut Value, own: &Map<String, Value>) {
     for probe in PROBES {
         replace(container.get_mut(probe), own.get(probe), PROBE);
@@ -64,7 +64,7 @@ fn replace(value: Option<&mut Value>, own: Option<&Value>, alternatives: &[&str]
     }
 }
 
-/// Removes what `own` lacks of a profile if `own` is one of another type.
+/// Removes the members of a profile that `own` lacks, if `own` has another type.
 fn replace_profile(profile: Option<&mut Value>, own: Option<&Value>) {
     let (Some(Value::Object(members)), Some(own)) = (profile, own) else { return };
     let is_other = own.get("type").is_some_and(|of_type| !of_type.is_null() && members.get("type") != Some(of_type));

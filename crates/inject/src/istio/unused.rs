@@ -1,7 +1,7 @@
-//! Warnings about annotations and fields of the proxy's configuration that a pod sets and its configuration does not use.
+//! Warnings about annotations, labels and fields of the proxy configuration that a pod sets and the injection does not use.
 //!
-//! `settings` finds once what each template reads; `pipeline` compares it with each pod. A pod is never refused for what
-//! is unused, and what a template may read without naming it counts as used.
+//! `settings` finds once what each template reads; `pipeline` compares it with each pod. A pod is never refused for what is unused, and
+//! what a template may read without naming it is treated as used.
 
 mod ineffective;
 mod meant;
@@ -19,14 +19,14 @@ use super::shapes::mesh::PROXY_CONFIG;
 use super::{prometheus, proto, user_volumes};
 use crate::{pod, yaml};
 
-/// Functions that read of an annotation map, or of an object with one, what their other arguments name.
+/// Functions that read, from a map of annotations or an object with one, only what their other arguments name.
 const LOOKUPS: [&str; 11] =
     ["index", "isset", "annotation", "hasKey", "get", "len", "not", "and", "or", "otelResourceAttributes", RESOURCES];
 
-/// The function that reads the annotations of resources.
+/// The function that reads the annotations for the sidecar's resources.
 const RESOURCES: &str = "proxyResources";
 
-/// The fields of the templates' data that have the type of the image.
+/// The fields of the templates' data that depend on the annotation for the image type.
 const IMAGES: [&str; 2] = ["ProxyImage", "ProxyInitImage"];
 
 /// The prefixes of Istio's annotations and labels for pods.
@@ -46,7 +46,7 @@ const PREFIXES: [&str; 13] = [
     "topology.istio.io/",
 ];
 
-/// The annotations with one of [`PREFIXES`] that other parts of Istio set on pods or read of them.
+/// The annotations with one of [`PREFIXES`] that other parts of Istio set on pods or read from them.
 const OF_ISTIO: [&str; 9] = [
     "istio.io/rev",
     "istio.io/autoRegistrationGroup",
@@ -117,16 +117,16 @@ const OF_AGENT: [&str; 9] = [
     "sidecar.istio.io/statsInclusionSuffixes",
 ];
 
-/// The field of such a volume, in what a template prints.
+/// The field path of such a volume, as a template prints it.
 const VOLUME: &str = "metadata.annotations";
 
 /// The fields of the proxy's configuration that the injector reads itself.
 const FIELDS: [&str; 4] = ["holdApplicationUntilProxyStarts", "image", "interceptionMode", "statusPort"];
 
-/// The most names in a warning.
+/// The maximum number of names in a warning.
 const MOST: usize = 8;
 
-/// The longest part of a value in a warning, in characters.
+/// The maximum length of a value in a warning, in characters.
 const SHOWN: usize = 40;
 
 /// What a template reads of a pod.
@@ -137,7 +137,7 @@ pub(super) struct Reads {
     all_annotations: bool,
     /// Whether the template may read any field of the proxy's configuration.
     all_fields: bool,
-    /// Whether the agent in the pod can read the annotations.
+    /// Whether the template adds the volume from which the agent reads annotations.
     has_volume: bool,
     /// The members of `.Values` that the template reads; `None` if it may read any.
     values: Option<gotemplate::Paths>,
@@ -148,7 +148,7 @@ impl Reads {
     pub(super) fn of(template: &Template) -> Self {
         let names = template.names(&LOOKUPS);
         let is_whole = |field: &str| names.whole.contains(field);
-        // The text that `render` renders is not known.
+        // What `render` renders is not known.
         let is_unknown = names.functions.contains("render");
         Self {
             all_annotations: is_unknown || is_whole("Annotations") || is_whole("ObjectMeta"),
@@ -159,12 +159,12 @@ impl Reads {
         }
     }
 
-    /// Leaves out annotations that the template names but does not use with the values of the configuration.
+    /// Removes annotations that the template names but does not use with the configuration's values.
     pub(super) fn ignore(&mut self, names: &[&str]) {
         self.names.texts.retain(|text| !names.contains(&text.as_str()));
     }
 
-    /// Leaves out the annotations that the agent reads from a volume, which the pods of the configuration do not have.
+    /// Removes the annotations that the agent reads from a volume, because with the configuration's values pods do not have it.
     pub(super) fn ignore_volume(&mut self) {
         self.has_volume = false;
     }
@@ -185,11 +185,11 @@ impl Reads {
             || (name == annotation::IMAGE_TYPE && IMAGES.iter().any(|field| self.names.fields.contains(*field)))
             || (self.has_volume && OF_AGENT.contains(&name))
             || (self.names.functions.contains(RESOURCES) && RESOURCE_ANNOTATIONS.iter().any(|(.., known)| *known == name))
-            // The name may be made of parts.
+            // A template may compose the name from parts.
             || self.names.texts.iter().any(|text| PREFIXES.iter().any(|prefix| text.starts_with(prefix) && is_part(text, name)))
     }
 
-    /// The names of annotations that the template reads.
+    /// Returns the names of annotations that the template reads.
     fn annotations(&self) -> impl Iterator<Item = &str> {
         let of_resources = RESOURCE_ANNOTATIONS.iter().map(|(.., name)| *name);
         let of_resources = of_resources.filter(|_| self.names.functions.contains(RESOURCES));
@@ -205,14 +205,13 @@ impl Reads {
     }
 }
 
-/// Whether `text` is the start of a name, or a format for names with this start.
+/// Whether `text` is the beginning of `name`, up to a slash, or a format string with such a beginning.
 fn is_part(text: &str, name: &str) -> bool {
     let start = text.split('%').next().unwrap_or_default();
     (text.contains('%') || text.ends_with('/')) && name.starts_with(start)
 }
 
-/// Returns warnings about what a pod sets and none of its templates reads: at most one for annotations, and one for
-/// fields of the proxy's configuration.
+/// Returns warnings about the annotations, labels and fields of the proxy configuration that a pod sets without effect.
 pub(super) fn warnings<'n>(
     reads: &BTreeMap<String, Reads>,
     templates: impl Iterator<Item = &'n str>,
@@ -256,8 +255,8 @@ pub(super) fn warnings<'n>(
     warnings
 }
 
-/// Returns warnings about annotations of the author's pod that are without effect on the injected one. `pods`: both, `mode`: the
-/// interception mode of the proxy configuration.
+/// Returns warnings about annotations of the author's pod that have no effect on the injected pod. `pods`: the author's pod and the
+/// injected one, `mode`: the interception mode of the proxy configuration.
 pub(super) fn ineffective<'n>(
     reads: &BTreeMap<String, Reads>,
     mut templates: impl Iterator<Item = &'n str>,
@@ -274,7 +273,7 @@ fn has_prefix(name: &str) -> bool {
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns a warning for each annotation that must be a boolean and is not: it is ignored then. Templates compare
+/// Returns a warning for each annotation that must be a boolean but is not, and is therefore ignored. Templates compare
 /// `capNetBindService` with `true`.
 fn not_boolean(pod: &Value) -> impl Iterator<Item = String> {
     let is_boolean = |name: &str, value: &str| match name {

@@ -1,8 +1,8 @@
-//! The warning about Helm's values that a configuration sets and nothing of the injection reads.
+//! The warning about Helm's values that a configuration sets and that neither its templates nor the injector read.
 //!
-//! `config` makes it once for a configuration. Only values of the [`SECTIONS`] are named, of which the injection reads
-//! all but those of Istio's charts; the rest of the values is largely for other parts of Istio. The values do not tell
-//! which of them Helm's defaults are, but no default is named with the templates of the same release.
+//! `config` creates it once for each configuration. Only values in the [`SECTIONS`] are named: those are for the
+//! injection, except the values that Istio's charts use, while most other values are for other parts of Istio. The
+//! values do not show which of them are Helm's defaults, but with templates of the same release no default is named.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ const READ: [&[&str]; 4] = [
     &["sidecarInjectorWebhook", "rewriteAppHTTPProbe"],
 ];
 
-/// The values of the sections from which Istio's charts, since 1.9, make other objects than pods.
+/// The values of the sections that Istio's charts, since 1.9, use for objects other than pods.
 const OF_CHARTS: [&[&str]; 11] = [
     &["global", "proxy", "autoInject"],
     &["global", "proxy", "tracer"],
@@ -36,9 +36,9 @@ const OF_CHARTS: [&[&str]; 11] = [
     &["sidecarInjectorWebhook", "useLegacySelectors"],
 ];
 
-/// Returns the warning about values of the [`SECTIONS`] that no template of the configuration reads, nor the injector;
-/// `None` if there are none, if no template reads values at all, or if the format is that of releases up to 1.8, whose
-/// charts made more of these values.
+/// Returns the warning about values of the [`SECTIONS`] that neither a template of the configuration nor the injector
+/// reads; `None` if there are none, if no template reads values at all, or if the format is that of releases up to 1.8,
+/// whose charts used these values differently.
 pub(super) fn warning(settings: &Settings, values: &Value) -> Option<String> {
     let reads = &settings.reads;
     if matches!(settings.program, Program::Legacy(_)) || !reads.values().any(Reads::has_values) {
@@ -61,7 +61,7 @@ pub(super) fn warning(settings: &Settings, values: &Value) -> Option<String> {
     unused::listed(&unread, "values that neither a template nor the injector reads")
 }
 
-/// Calls a function with the path of each value that is set: neither null nor an empty text, list or map.
+/// Calls a function with the path of each value that is set: neither null nor an empty string, list or map.
 fn leaves<'v>(value: &'v Value, path: &mut Vec<&'v str>, each: &mut impl FnMut(&[&str])) {
     match value {
         Value::Null => {}

@@ -6,11 +6,11 @@ use serde_json::Value;
 use crate::typed::Struct;
 use crate::{pod, volume};
 
-/// The values of these annotations.
+/// The descriptions of the annotations' valid values.
 pub(super) const VOLUMES: &str = "volumes of a pod in JSON, as a map by name or as a list";
 pub(super) const MOUNTS: &str = "mounts of volumes in JSON, as a map by the volume's name or as a list";
 
-/// An annotation: its name, the type of its items, the check of an item, and the annotation's description.
+/// An annotation: its name, the type of its items, the check of an item, and the description of valid values.
 type Known = (&'static str, &'static str, fn(&Value) -> Result<(), volume::Invalid>, &'static str);
 
 const KNOWN: [Known; 2] = [
@@ -18,7 +18,7 @@ const KNOWN: [Known; 2] = [
     (annotation::USER_VOLUME_MOUNT, "core.VolumeMount", volume::check_mount, MOUNTS),
 ];
 
-/// The reason for which such an annotation is refused.
+/// Why an annotation for volumes or mounts is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Invalid {
     /// The value is not JSON.
@@ -30,7 +30,7 @@ pub enum Invalid {
     /// An item of a list has no name.
     #[error("item {at} of the list in annotation {what:?} has no name")]
     Unnamed { what: &'static str, at: usize },
-    /// A member of a map is no map.
+    /// A member of a map is not a map.
     #[error("{name:?} in annotation {what:?} must be a map of fields")]
     NoMap { what: &'static str, name: String },
     /// The API server would refuse the item of this name.
@@ -50,7 +50,7 @@ pub(super) fn check(subject: &Value) -> Result<(), Invalid> {
 /// Checks the value of one of the annotations.
 ///
 /// # Errors
-/// The value is not JSON of this form, or the API server would refuse one of its items.
+/// The value is not a map or list in JSON, or the API server would refuse one of its items.
 pub(super) fn check_text(what: &'static str, text: &str) -> Result<(), Invalid> {
     let value = serde_json::from_str(text).map_err(|error| Invalid::Json { what, error })?;
     let known = KNOWN.iter().find(|(name, ..)| *name == what);
@@ -59,7 +59,7 @@ pub(super) fn check_text(what: &'static str, text: &str) -> Result<(), Invalid> 
     items.try_for_each(|(name, item)| check(&item).map_err(|error| Invalid::Item { what, name, error }))
 }
 
-/// Returns a warning for each field that the API does not have, and that the API server therefore drops.
+/// Returns warnings about fields that the API does not have, and that the API server therefore drops, and about absolute paths of files.
 pub(super) fn warnings(subject: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for (what, of, _, form) in KNOWN {
@@ -74,7 +74,7 @@ pub(super) fn warnings(subject: &Value) -> Vec<String> {
                 .flat_map(|item| item.keys().filter(is_unknown))
                 .map(String::as_str)
                 .collect();
-            // Istio's own expected outputs have such a path.
+            // This is only a warning, because Istio's own expected outputs have such a path.
             warnings.extend(volume::absolute(&item).map(|path| {
                 format!(
                     "a file of {name:?} in {what} has the absolute path {path:?}: the API server refuses the pod, unless the path is relative"

@@ -1,4 +1,4 @@
-//! Helm's values of the control plane.
+//! The control plane's Helm values.
 
 use serde_json::{Map, Value};
 
@@ -25,10 +25,10 @@ pub struct Values {
 }
 
 impl Values {
-    /// Parses values in JSON or YAML; an empty text has none.
+    /// Parses values in JSON or YAML; an empty string has none.
     ///
     /// # Errors
-    /// The text is not a map.
+    /// The YAML is invalid or not a map.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let raw = yaml::value(text).map_err(|error| Error::Configuration { what: "values", error })?;
         match raw {
@@ -38,8 +38,8 @@ impl Values {
         }
     }
 
-    /// Lays these values over others, as Helm does with values of a chart: maps are merged, a null takes a value away, and
-    /// everything else replaces.
+    /// Merges these values over others, as Helm merges values over those of a chart: maps are merged, a null removes a value, and
+    /// everything else replaces it.
     #[must_use]
     pub fn over(self, base: Self) -> Self {
         let mut raw = base.raw;
@@ -49,7 +49,7 @@ impl Values {
         Self::new(raw)
     }
 
-    /// Returns values in JSON.
+    /// Makes the values from JSON.
     pub fn new(raw: Value) -> Self {
         let at = |pointer: &str| raw.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let flag = |pointer: &str| raw.pointer(pointer).and_then(Value::as_bool).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Values {
         self.image(&self.init_image, annotation)
     }
 
-    /// Infers the minor release of Istio 1 from the images' tag (`1.6.0`, `release-1.4-latest-daily`).
+    /// Infers the minor version of Istio 1 from the images' tag (`1.6.0`, `release-1.4-latest-daily`).
     pub(super) fn release(&self) -> Option<u32> {
         let release = self.tag.strip_prefix("release-").unwrap_or(&self.tag).strip_prefix("1.")?;
         release.split(['.', '-']).next()?.parse().ok()
@@ -113,7 +113,7 @@ fn overlay(base: &mut Value, values: Value) {
 }
 
 /// Checks that the image of a rendered container has a registry and a tag, and that no expression in it lacked a value:
-/// no node could pull such an image. `missing`: the templates' expressions without a value.
+/// otherwise no node could pull it. `missing`: the templates' expressions without a value.
 pub(super) fn check_image(container: &Value, missing: &[String]) -> Result<(), Error> {
     let image = pod::text(container, "image");
     if ["<no value>", "<nil>"].iter().any(|text| image.contains(text)) {

@@ -1,4 +1,4 @@
-//! The overlay that makes one pod of another: the reverse of a merge.
+//! Computes the overlay that turns one pod into another: the reverse of a merge.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use super::directive::{self, ELEMENT_ORDER, PATCH};
 use super::stripped;
 use crate::pod::NO_MAP;
 
-/// Returns the overlay that, merged into the pod `from`, gives the pod `to`; empty if they are equal. A null counts as
-/// absent.
+/// Returns the overlay that turns the pod `from` into the pod `to` when it is merged; empty if they are equal. A null
+/// is the same as an absent member.
 pub(crate) fn difference(from: &Value, to: &Value) -> Map<String, Value> {
     let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
     of_maps(&map(from), &map(to), Struct::named("core.Pod"))
@@ -39,7 +39,8 @@ fn of_maps(from: &Map<String, Value>, to: &Map<String, Value>, of: Option<Struct
     overlay
 }
 
-/// Adds the members for a list to the overlay.
+/// Adds the members for the list `key` to the overlay: the changed elements and, if it changed, their order; for a list
+/// without a usable merge key, the whole list.
 fn of_lists(overlay: &mut Map<String, Value>, key: &str, (from, to): (&[Value], &[Value]), of: Option<Struct>) {
     let keyed = match of.and_then(|of| of.merge(key)) {
         Some(Merge::By(by)) => indexed(from, by).zip(indexed(to, by)).map(|(old, new)| (by, old, new)),
@@ -72,14 +73,14 @@ fn of_lists(overlay: &mut Map<String, Value>, key: &str, (from, to): (&[Value], 
     }
 }
 
-/// Whether the member `key` of an overlay of [`difference`] sets a value, beside those that it removes and orders.
+/// Whether the member `key` of an overlay from [`difference`] sets a value, and does not only remove or order values.
 pub(crate) fn sets(key: &str, change: &Value) -> bool {
     let sets_in = |members: &Map<String, Value>| members.iter().filter(|(key, change)| sets(key, change)).count();
     match change {
         Value::Null => false,
         _ if directive::is_directive(key) => false,
         Value::Object(members) => members.is_empty() || sets_in(members) > 0,
-        // Beside its key, an element has what changes. A new one may have its key only.
+        // An element contains its key and what changes. A new element may contain its key only.
         Value::Array(items) => items.iter().any(|item| match item {
             Value::Object(item) => !item.contains_key(PATCH) && (item.len() == 1 || sets_in(item) > 1),
             _ => true,
@@ -88,7 +89,7 @@ pub(crate) fn sets(key: &str, change: &Value) -> bool {
     }
 }
 
-/// Whether the member `key` of an overlay of [`difference`] removes a value.
+/// Whether the member `key` of an overlay from [`difference`] removes a value.
 pub(crate) fn removes(key: &str, change: &Value) -> bool {
     let removes_in = |members: &Map<String, Value>| members.iter().any(|(key, change)| removes(key, change));
     match change {
@@ -100,7 +101,7 @@ pub(crate) fn removes(key: &str, change: &Value) -> bool {
     }
 }
 
-/// Returns the elements of a list by key; `None` if an element has none, or that of another one.
+/// Returns the elements of a list by key; `None` if an element has no key, or two elements have the same.
 pub(super) fn indexed<'v>(items: &'v [Value], by: &str) -> Option<HashMap<&'v Value, &'v Map<String, Value>>> {
     let mut indexed = HashMap::new();
     for item in items {

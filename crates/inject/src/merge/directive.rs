@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Error;
 
-/// The member that holds a directive.
+/// The directive that replaces or deletes the object in which it is.
 pub(super) const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 pub(super) const ELEMENT_ORDER: &str = "$setElementOrder/";
@@ -39,7 +39,7 @@ pub(super) fn is_directive(key: &str) -> bool {
         && (key == PATCH || key == RETAIN_KEYS || key.starts_with(ELEMENT_ORDER) || key.starts_with(DELETE_PRIMITIVE))
 }
 
-/// Applies `$retainKeys`: removes the fields of `original` that it does not list.
+/// Applies `$retainKeys`: removes the fields of `original` that the directive does not list.
 pub(super) fn retain_keys(original: &mut Map<String, Value>, overlay: &mut Map<String, Value>) -> Result<(), Error> {
     let Some(value) = overlay.shift_remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = value.as_array().ok_or_else(|| Error::NoList(RETAIN_KEYS.to_owned()))?;
@@ -65,8 +65,8 @@ pub(super) fn element_orders(overlay: &mut Map<String, Value>) -> Result<Vec<(St
     Ok(orders)
 }
 
-/// Applies `$deleteFromPrimitiveList/<list>`: removes scalars from a list, and with null the list. Another value has no
-/// effect.
+/// Applies `$deleteFromPrimitiveList/<list>`: removes the given scalars from the list, or the list itself if the value
+/// is null. Any other value has no effect.
 pub(super) fn delete_from_primitive_lists(original: &mut Map<String, Value>, overlay: &mut Map<String, Value>) {
     for (list, value) in take_prefixed(overlay, DELETE_PRIMITIVE) {
         match (original.get_mut(&list), value) {

@@ -1,4 +1,4 @@
-//! Merging of lists by key, and the order of the merged elements.
+//! Merges lists by key and orders the merged elements.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -9,14 +9,14 @@ use serde_json::Value;
 use super::directive::{self, Directive};
 use super::{Error, Struct, merge_map, stripped};
 
-/// The field of a container's port whose values Kubernetes takes for its key.
+/// The merge key of a container's ports.
 const PORT: &str = "containerPort";
 
 /// The key by which elements of two lists are merged.
 #[derive(Debug, Clone, Copy)]
 struct Key {
     by: &'static str,
-    /// Whether a port's protocol is part of the key, beside its number.
+    /// Whether the key of a port includes its protocol.
     with_protocol: bool,
 }
 
@@ -25,8 +25,8 @@ impl Key {
         Self { by, with_protocol: false }
     }
 
-    /// Returns the key of a list and of what is merged into it. Kubernetes merges ports by their numbers alone and would lose one of
-    /// two ports that differ in their protocols.
+    /// Returns the key by which two lists are merged. Kubernetes merges ports by number alone and would lose one of two
+    /// ports that differ only in protocol; here, the protocol is part of the key if a list has such ports.
     fn of(by: &'static str, lists: [&[Value]; 2]) -> Self {
         let has_twice = |items: &[Value]| {
             let mut protocols: HashMap<&Value, &str> = HashMap::new();
@@ -95,7 +95,7 @@ struct Elements {
     replace: bool,
 }
 
-/// Applies the elements that are directives and returns the others.
+/// Applies the directives among the elements, except for `replace`, and returns the other elements.
 fn take_directives(
     original: &mut Vec<Value>,
     overlay: Vec<Value>,
@@ -131,10 +131,11 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Makes the order of the list `name`. `overlay` and `original`: the list in both.
+    /// Creates the order of the list `name`. `overlay` and `original` are the elements of the list in each.
     ///
     /// # Errors
-    /// The order contradicts that of the overlay, or lacks an element of it.
+    /// `order` lacks an element of the overlay or lists it in another order, or an element of `order` lacks the merge
+    /// key.
     pub(super) fn new(
         name: &str,
         order: &[Value],
@@ -155,14 +156,14 @@ impl Order {
         Ok(Self { by: by.map(Key::field), listed: of(order), before: of(original) })
     }
 
-    /// Sorts the elements.
+    /// Returns the elements of the merged list in this order.
     pub(super) fn of(&self, items: Vec<Value>) -> Vec<Value> {
         interleave(items, &self.listed, &self.before, self.by)
     }
 }
 
-/// Whether `order` lists the elements of an overlay in their order. Elements that delete others do not count. Others
-/// with a directive do, unless an element follows them, as for Kubernetes.
+/// Whether `order` lists the elements of an overlay in their order. As in Kubernetes, elements that delete others are
+/// ignored, and elements with another directive are ignored only before a listed element.
 fn is_in_order(overlay: &[Value], order: &[Value], by: Option<&str>) -> bool {
     let patch = |item: &Value| by.and_then(|_| member_of(item, directive::PATCH)).cloned();
     let id = |item: &'_ Value| by.map_or(item.clone(), |by| key_of(item, by).clone());
@@ -174,8 +175,8 @@ fn is_in_order(overlay: &[Value], order: &[Value], by: Option<&str>) -> bool {
     added.peek().is_none()
 }
 
-/// Interleaves two parts of `items`: the elements that `order` lists, in this order, and all other elements, as [`settled`].
-/// An element of the second part precedes one of the first part only if it preceded it in `before`.
+/// Interleaves two parts of `items`: the elements that `order` lists, in this order, and all other elements, sorted by
+/// [`settled`]. An element of the second part precedes one of the first part only if it preceded it in `before`.
 fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: Option<Key>) -> Vec<Value> {
     let place = |indices: &Indices, item: &Value| match by {
         Some(key) => indices.get(&key.value(item)),
@@ -195,9 +196,9 @@ fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: Option<K
     merged
 }
 
-/// Sorts elements by their place before the merge. Those without a place are new elements that an empty order does not list.
-/// Kubernetes sorts by a comparison that is not an order for them: its insertion sort puts each before the elements that it has
-/// sorted so far, and each element with a place before them.
+/// Sorts elements by their place before the merge. Elements without a place are new elements that an empty order does
+/// not list. Kubernetes' comparison does not order them consistently: its insertion sort moves each of them before all
+/// elements that it has sorted so far, and moves each element with a place before them.
 fn settled(items: Vec<Value>, place: impl Fn(&Value) -> Option<usize>) -> Vec<Value> {
     let (mut first, mut known, mut last) = (VecDeque::new(), Vec::new(), VecDeque::new());
     for item in items {
@@ -211,7 +212,7 @@ fn settled(items: Vec<Value>, place: impl Fn(&Value) -> Option<usize>) -> Vec<Va
     first.into_iter().chain(known).chain(last).collect()
 }
 
-/// Adds the scalars that the list lacks, each once, in the order of elements that are merged by key.
+/// Adds the scalars that the list lacks, each once, and orders the list as if it were merged by key.
 pub(super) fn unite(items: &mut Vec<Value>, more: Vec<Value>) {
     let (order, before) = (Indices::of_scalars(&more), Indices::of_scalars(items));
     let mut present = HashSet::new();

@@ -1,8 +1,8 @@
-//! The part of an overlay that takes back what still stands in a pod.
+//! Restricts the overlay that undoes an injection to the values that the injection wrote.
 //!
-//! An overlay of [`difference`](super::difference) makes the pod before an injection of the injected pod.
-//! [`replaced`] returns the values that the overlay replaces. If the pod has changed since, [`standing`] leaves of the
-//! overlay what replaces these values, so that the changes of others stay.
+//! The overlay, from [`difference`](super::difference), turns the injected pod into the original one. [`replaced`]
+//! returns the injected values that it replaces. If the pod has changed since the injection, [`standing`] keeps only
+//! those parts of the overlay that replace values which are still the injected ones, so that changes by others stay.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -15,11 +15,11 @@ use super::difference::indexed;
 use super::directive::PATCH;
 use crate::pod::NO_MAP;
 
-/// The members of a container that are taken back field by field. Other structs stand or fall as one, because the API
-/// server adds default values to them.
+/// The members of a container from which injected fields are removed one by one. Other structs are removed as a whole
+/// or not at all, because the API server adds default values to them.
 const BY_FIELD: [&str; 3] = ["securityContext", "resources", "lifecycle"];
 
-/// Members of a container that are requests to the agent in an injected pod.
+/// Members of a container that send requests to the agent in an injected pod.
 const HANDLERS: [&str; 4] = ["readinessProbe", "livenessProbe", "startupProbe", "lifecycle"];
 
 /// Returns the values of the pod `from` that an overlay replaces or removes.
@@ -57,18 +57,18 @@ fn replaced_items(from: &[Value], overlay: &[Value], by: Option<&str>, of: Optio
     overlay.iter().filter_map(item).collect()
 }
 
-/// Returns what an overlay changes where `pod` still has the values in `written`, or still lacks what it lacks.
+/// Returns the parts of `overlay` that change values of `pod` which are still equal to `written`, or absent in both.
 pub(crate) fn standing(overlay: &Value, pod: &Value, written: &Value) -> Value {
     let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let shape = Shape { of: Struct::named("core.Pod"), quantities: false };
     standing_of(&map(overlay), &map(pod), &map(written), shape).into()
 }
 
-/// What is known of a value's type.
+/// The API type of a value, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     of: Option<Struct>,
-    /// Whether its scalars are quantities, whose text the API server changes.
+    /// Whether its scalars are quantities, which the API server rewrites in canonical form.
     quantities: bool,
 }
 
@@ -100,7 +100,7 @@ fn standing_of(
     kept
 }
 
-/// A member of the pod.
+/// A member of an object in the pod.
 struct Place<'p> {
     key: &'p str,
     /// The key by which the elements of a list are merged.
@@ -109,7 +109,8 @@ struct Place<'p> {
 }
 
 impl Place<'_> {
-    /// Returns the change of the member from `now` to `new` if the injection wrote the present value, `ours`.
+    /// Returns the part of the change to `new` that applies because the present value, `now`, is still `ours`, the one
+    /// that the injection wrote; `None` if no part applies.
     fn change(&self, new: &Value, now: &Value, ours: &Value) -> Option<Value> {
         match (new, now, ours) {
             (Value::Null, ..) => self.removal(now, ours),
@@ -131,7 +132,7 @@ impl Place<'_> {
         }
     }
 
-    /// Returns the changed elements of a list that is merged by key; `None` for other lists.
+    /// Returns the elements of an overlay's list that still apply; `None` for a list that is not merged by key.
     fn items(&self, overlay: &[Value], now: &Value, ours: &Value) -> Option<Vec<Value>> {
         let by = self.by?;
         let (now, ours) = (elements(now, by)?, elements(ours, by)?);
@@ -145,13 +146,13 @@ impl Place<'_> {
                 (change.len() > 1).then(|| change.into())
             }
             (None, None) => Some(new.clone()),
-            // Another has removed or added the element.
+            // Someone else has removed or added the element since the injection.
             _ => None,
         };
         Some(overlay.iter().filter_map(item).collect())
     }
 
-    /// Returns the change that removes what the injection wrote of the present value.
+    /// Returns the change that removes from `now` what the injection wrote; `None` if nothing of it is left.
     fn removal(&self, now: &Value, ours: &Value) -> Option<Value> {
         if ours.is_null() || now.is_null() {
             return None;
@@ -183,7 +184,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns the change for a member of which all, nothing, or a part is removed.
+/// Returns the change that removes a member: all of it, none of it, or `part`.
 fn whole_or(all: bool, none: bool, part: Value) -> Option<Value> {
     match (all, none) {
         (true, _) => Some(Value::Null),
@@ -200,7 +201,7 @@ fn elements<'v>(list: &'v Value, by: &str) -> Option<HashMap<&'v Value, &'v Map<
     }
 }
 
-/// Whether `now` is the written value, perhaps with members that the API server has added, or with another text of a quantity.
+/// Whether `now` equals the written value, except for members that the API server added and the spelling of quantities.
 fn is_within(written: &Value, now: &Value, shape: Shape) -> bool {
     match (written, now) {
         (Value::Object(written), Value::Object(now)) => are_within(written, now, shape),
@@ -219,8 +220,8 @@ fn are_within(written: &Map<String, Value>, now: &Map<String, Value>, shape: Sha
     written.iter().all(|(key, written)| is_within(written, now.get(key).unwrap_or(&Value::Null), shape.member(key)))
 }
 
-/// Returns the container `present` without the fields, and elements of lists, that the container `own` lacks. Probes and
-/// hooks are whole.
+/// Returns the container `present` without the fields and the keyed list elements that the container `own` lacks.
+/// Probes and hooks are kept whole.
 pub(crate) fn restricted(present: &Value, own: &Value) -> Value {
     let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
     restricted_to(&map(own), &map(present), Struct::named("core.Container")).into()
@@ -269,7 +270,7 @@ mod tests {
     use super::*;
     use crate::merge::{difference, merge_pod};
 
-    /// Returns the pod `now` without the changes that made `injected` of `original`.
+    /// Undoes in the pod `now` the changes that turned `original` into `injected`.
     fn taken_back(original: &Value, injected: &Value, now: &Value) -> Value {
         let overlay = Value::Object(difference(injected, original));
         let written = Value::Object(replaced(injected, &overlay));
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_still_stands_is_taken_back() {
+    fn only_values_that_are_still_injected_are_undone() {
         let variable = |name: &str, value: &str| json!({"name": name, "value": value});
         let (zone, added, own) = (variable("ZONE", "z"), variable("ADDED", "1"), variable("OWN", "o"));
         let plain = of_app(&json!({"name": "app", "image": "i:1"}));
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn default_values_of_the_api_server_do_not_keep_an_element() {
+    fn an_element_with_default_values_of_the_api_server_is_removed() {
         let plain = json!({"spec": {"volumes": [{"name": "a"}]}});
         let volume = |mode: Option<u16>| {
             let mut secret = json!({"secretName": "s"});
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(taken_back(&plain, &volume(None), &volume(Some(420))), plain);
     }
 
-    /// The API server stores the canonical text of a quantity.
+    /// A quantity is still the injected one if only its spelling differs: the API server stores the canonical form.
     #[test]
     fn quantities_are_compared_by_value() {
         let limited = |cpu: &str, memory: &str| {

@@ -113,7 +113,7 @@ fn a_difference_is_the_overlay_that_gives_the_other_pod() {
     }
 }
 
-/// The steps that merging a pod into itself takes, with `count` variables and `count` volumes.
+/// Returns the number of steps for merging a pod with `count` variables and `count` volumes into itself.
 fn steps(count: usize) -> u64 {
     let list = |key: &str| (0..count).map(|number| json!({"name": format!("{key}{number}")})).collect::<Vec<_>>();
     let pod = json!({"spec": {"containers": [{"name": "a", "env": list("K")}], "volumes": list("v")}});

@@ -1,4 +1,5 @@
-//! Scalars as Go's decoders accept them: sigs.k8s.io/yaml converts numbers and booleans to text if the field is text.
+//! Scalars as Go's decoders accept them: sigs.k8s.io/yaml converts numbers and booleans to strings if the field is a
+//! string.
 
 use gocompat::quantity as amount;
 use gotemplate::{general_float, json_number};
@@ -48,7 +49,7 @@ fn integer<T: TryFrom<i64>>(value: &Value) -> Option<T> {
     T::try_from(number).ok()
 }
 
-/// A number as encoding/json writes it.
+/// Returns a number as `encoding/json` writes it.
 fn decimal(number: &Number) -> Option<String> {
     match number.as_f64().filter(|_| number.is_f64()) {
         Some(float) => json_number(float).ok(),
@@ -90,8 +91,8 @@ pub(super) fn time(value: &Value) -> Result<Value, Mismatch> {
     }
 }
 
-/// Returns a text of the form that Go accepts without its fraction of a second, which may have any number of digits.
-/// Unlike jiff, Go refuses a space for the `T` and 60 seconds.
+/// Returns a time without its fraction of a second, which may have any number of digits; `None` if Go refuses the form.
+/// Unlike jiff, Go refuses a space in place of the `T`, and 60 seconds.
 fn whole_seconds(text: &str) -> Option<String> {
     let form = |text: &str, pattern: &str| {
         text.len() == pattern.len()

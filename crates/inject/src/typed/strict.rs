@@ -1,4 +1,4 @@
-//! The check of a value against its type as the API server decodes JSON: a text is no number, and a number no text.
+//! Checks a value against its type as the API server decodes JSON: a string is not a number, nor a number a string.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ pub(super) fn check(of: &Type, value: &Value) -> Result<(), Mismatch> {
     }
 }
 
-/// Checks a struct of the table.
+/// Checks a value against the struct with this index in the table.
 pub(super) fn structure(index: usize, value: &Value) -> Result<(), Mismatch> {
     let members = match value {
         Value::Object(members) => members,

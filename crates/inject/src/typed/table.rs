@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 /// For each struct: a line with its name, a line for each field (key, Go type, omission, merge key), a blank line.
 const TEXT: &str = include_str!("table.txt");
 
-/// The table that is compiled in.
+/// The parsed table.
 #[expect(clippy::expect_used, reason = "the text is compiled in, and a test reads it")]
 pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(TEXT).expect("the table is well formed"));
 
-/// A type, as in Go.
+/// The Go type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Type {
     String,
@@ -29,7 +29,7 @@ pub(super) enum Type {
     Map(Box<Type>),
 }
 
-/// The condition under which a field is not written.
+/// When Go omits a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Omit {
     Never,
@@ -37,7 +37,7 @@ pub(super) enum Omit {
     Zero,
 }
 
-/// The merging of a list by a strategic merge patch.
+/// How a strategic merge patch merges a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merge {
     /// The list is a set of scalars.
@@ -62,7 +62,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Parses the table. Returns `None` if a line is malformed or names a struct that the text lacks.
+    /// Parses the table. Returns `None` if a line is malformed or names a struct that the table lacks.
     fn parse(text: &'static str) -> Option<Self> {
         let blocks = text.split("\n\n").filter(|block| !block.starts_with('#'));
         let parts: Vec<(&str, &str)> =
@@ -99,7 +99,7 @@ impl Field {
 }
 
 impl Type {
-    /// Returns the index of the struct of a value, its pointer target or its elements.
+    /// Returns the index of the struct that the type is, points to or lists.
     pub(super) fn index(&self) -> Option<usize> {
         match self {
             Self::Struct(index) => Some(*index),
@@ -108,7 +108,7 @@ impl Type {
         }
     }
 
-    /// Whether a value of the type, its pointer target, its elements or its members are quantities.
+    /// Whether values of the type are quantities, or point to, list or map to quantities.
     pub(super) fn is_of_quantities(&self) -> bool {
         match self {
             Self::Quantity => true,

@@ -1,4 +1,4 @@
-//! The conditions of the API server on the source of a volume (`validateVolumeSource`).
+//! Validates the source of a volume (`validateVolumeSource`).
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ mod files;
 
 pub(crate) use files::{absolute, containers};
 
-/// The fields of each source without which the API server refuses a volume.
+/// The required fields of each source.
 const REQUIRED: [(&str, &[&str]); 25] = [
     ("hostPath", &["path"]),
     ("secret", &["secretName"]),
@@ -43,7 +43,7 @@ const REQUIRED: [(&str, &[&str]); 25] = [
     ("scaleIO", &["gateway", "system", "volumeName"]),
     ("storageos", &["volumeName"]),
 ];
-/// The sources of which exactly one of several fields is required.
+/// The sources with several fields of which exactly one is required.
 const EITHER: [(&str, &[&str], &str); 2] = [
     ("flocker", &["datasetName", "datasetUUID"], "datasetName and datasetUUID"),
     ("fc", &["targetWWNs", "wwids"], "targetWWNs and wwids"),
@@ -81,7 +81,7 @@ pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
     files::all(volume)
 }
 
-/// Checks that a source, if there is one, has values in its fields.
+/// Checks that a source, if there is one, has a non-empty value in each of these fields.
 fn require(place: &str, source: Option<&Value>, fields: &[&str]) -> Result<(), Invalid> {
     let Some(source) = source.filter(|source| !source.is_null()) else { return Ok(()) };
     match fields.iter().find(|field| is_empty(source.get(**field))) {
@@ -90,7 +90,7 @@ fn require(place: &str, source: Option<&Value>, fields: &[&str]) -> Result<(), I
     }
 }
 
-/// Checks that exactly one of several fields has a value.
+/// Checks that exactly one of several fields has a non-empty value.
 fn one_of(place: &str, source: &Value, (fields, allowed): (&[&str], &'static str)) -> Result<(), Invalid> {
     let found: Vec<&str> = fields.iter().copied().filter(|field| !is_empty(source.get(*field))).collect();
     if found.len() == 1 {
@@ -100,7 +100,7 @@ fn one_of(place: &str, source: &Value, (fields, allowed): (&[&str], &'static str
     Err(Invalid::Alternatives { place: place.to_owned(), found, allowed })
 }
 
-/// Checks that a field of a source is as the API server demands.
+/// Returns an error with the allowed values unless the field's value is valid.
 fn demand(field: &str, value: &str, is_valid: bool, allowed: &'static str) -> Result<(), Invalid> {
     match is_valid {
         true => Ok(()),
@@ -134,7 +134,7 @@ fn pull_policy(policy: &str) -> Result<(), Invalid> {
     }
 }
 
-/// Checks the driver of a volume and the name of its Secret.
+/// Checks the driver's name and the Secret's name of a CSI volume.
 fn csi(source: &Value) -> Result<(), Invalid> {
     let secret = source.get("nodePublishSecretRef").filter(|secret| !secret.is_null());
     require("csi.nodePublishSecretRef", secret, &["name"])?;

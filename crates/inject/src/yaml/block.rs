@@ -1,9 +1,9 @@
 //! A reader of the subset of YAML that templates render, in one pass: block maps and lists, scalars of one line,
-//! literal text.
+//! literal block scalars.
 //!
 //! `yaml` calls this reader before the library, since reading is most of the cost of an injection. The reader must
 //! return the same value as the library, and returns `None` for texts outside of the subset: with anchors, tags, folded
-//! text, tabs, repeated keys or syntax errors.
+//! block scalars, tabs, repeated keys or syntax errors.
 
 use serde_json::{Map, Value};
 
@@ -126,7 +126,7 @@ impl<'t> Lines<'t> {
         }
     }
 
-    /// Reads the value after a key or dash in this column, from the same line or the lines below.
+    /// Reads the value after a key or a dash in this column, from the same line or from the lines below.
     fn value(&mut self, rest: &'t str, column: usize, in_map: bool, depth: usize) -> Option<Value> {
         match rest.bytes().next() {
             None | Some(b'#') => match self.next_line() {
@@ -141,7 +141,7 @@ impl<'t> Lines<'t> {
         }
     }
 
-    /// Reads a quoted text, or a flow collection, which may end some lines below.
+    /// Reads a quoted scalar or a flow collection, which may end on a later line.
     fn flow(&mut self, start: &'t str, column: usize, depth: usize) -> Option<Value> {
         let text = &self.document[start.as_ptr().addr() - self.document.as_ptr().addr()..];
         let (value, rest) = flow::node(text, depth, &self.scalars)?;

@@ -1,13 +1,13 @@
-//! A reader of quoted text of one line, and of flow collections, the lists and maps in brackets.
+//! A reader of quoted scalars of one line, and of flow collections: the lists and maps in brackets.
 //!
-//! `block` calls this reader. Both readers return `None` for a text that only the library reads.
+//! `block` calls this reader. Both readers return `None` for a text that is left to the library.
 
 use serde_json::{Map, Value};
 
 use super::scalar::{Scalars, is_name, is_text};
 
-/// The nesting depth, in levels, from which a text is left to the library. The library has its own limits, none of
-/// which is smaller for a text of the subset, so that both readers accept the same texts.
+/// The nesting depth, in levels, from which a text is left to the library. The library's own limits are not smaller for
+/// a text of the subset, so that both readers accept the same texts.
 pub(super) const DEPTH: usize = 32;
 
 const SPACE: [char; 2] = [' ', '\n'];
@@ -63,13 +63,13 @@ fn close(text: &str, bracket: char) -> (&str, bool) {
     text.strip_prefix(bracket).map_or((text, false), |rest| (rest, true))
 }
 
-/// Skips the comma after a value. A closing bracket is not skipped.
+/// Skips the comma after a value. Before a closing bracket, no comma is needed and nothing is skipped.
 fn next(text: &str, bracket: char) -> Option<&str> {
     let text = text.trim_start_matches(SPACE);
     text.strip_prefix(',').or_else(|| text.starts_with(bracket).then_some(text))
 }
 
-/// Reads a key and returns it with the text after its colon, in the same line.
+/// Reads a key and returns it with the text after its colon, on the same line.
 fn key(text: &str) -> Option<(String, &str)> {
     if let Some((key, rest)) = quoted(text) {
         return rest.strip_prefix(':').filter(|_| key != "<<").map(|rest| (key, rest));
@@ -78,7 +78,7 @@ fn key(text: &str) -> Option<(String, &str)> {
     (is_text(key) && key.bytes().all(is_name)).then(|| (key.to_owned(), rest))
 }
 
-/// Reads a quoted text and returns it with the rest.
+/// Reads a quoted scalar and returns it with the rest of the text.
 pub(super) fn quoted(text: &str) -> Option<(String, &str)> {
     match text.as_bytes().first()? {
         b'"' => double(&text[1..]),

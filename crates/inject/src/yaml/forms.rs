@@ -1,6 +1,7 @@
-//! Rewrites what Go's reader reads and the library does not, or differently, to a text that both read in the same way.
+//! Rewrites what the library refuses, or reads differently from Go's reader, to text that both read as Go's reader
+//! does.
 //!
-//! `library` calls it before it reads a text, and once more for a text that it refuses.
+//! `library` calls this module before it reads a text, and again if the text is refused.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,13 +10,13 @@ use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle};
 
 use super::LIMIT;
 
-/// The words that the library knows in any case.
+/// The words that the library recognizes in any case.
 const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
-/// The numbers that the library knows in any case, in the forms that Go knows.
+/// The special floats that the library recognizes in any case, with the spellings that Go recognizes.
 const NO_NUMBERS: [(&str, &[&str]); 2] = [(".nan", &[".nan", ".NaN", ".NAN"]), (".inf", &[".inf", ".Inf", ".INF"])];
-/// The number of quoted scalars whose lines are indented; the text is parsed once for each.
+/// The maximum number of quoted scalars whose lines are indented; the text is parsed once for each.
 const PASSES: usize = 256;
-/// The number of bytes that are parsed for it.
+/// The maximum number of bytes that are parsed for these scalars in total, unless one text is longer.
 const PARSED: usize = 16 << 20;
 
 /// A scalar has the tag of another type.
@@ -26,11 +27,11 @@ pub struct Tagged {
     tag: String,
 }
 
-/// Returns the text with the scalars as Go reads them: words in other forms than lower-case, upper-case and capitalized are
-/// text, and underscores in a number have no meaning.
+/// Returns the text with its plain scalars as Go reads them: a word such as `tRUE`, which is not lower-case, upper-case
+/// or capitalized, is quoted, and underscores are removed from numbers.
 ///
 /// # Errors
-/// A word has the tag of another type.
+/// A word that Go reads as a string has the tag `!!bool` or `!!null`.
 pub(super) fn of_scalars(text: &str) -> Result<Cow<'_, str>, Tagged> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
     if !text.split(|c| !is_part(c)).any(|part| replacement(part).is_some()) {
@@ -57,10 +58,10 @@ pub(super) fn of_scalars(text: &str) -> Result<Cow<'_, str>, Tagged> {
     Ok(written.into())
 }
 
-/// Returns the text in the place of a scalar with a tag of the core schema; see [`replacement`].
+/// Returns what replaces a scalar with a tag of the core schema, as [`replacement`] does.
 ///
 /// # Errors
-/// The library takes the scalar for one of this type, and Go takes it for text.
+/// The library reads the scalar as a value of the tag's type, and Go as a string.
 fn tagged(tag: Option<&str>, scalar: &str) -> Result<Option<String>, Tagged> {
     let Some(new) = replacement(scalar) else { return Ok(None) };
     match tag {
@@ -70,12 +71,13 @@ fn tagged(tag: Option<&str>, scalar: &str) -> Result<Option<String>, Tagged> {
     }
 }
 
-/// Returns the text in whose place both readers read what Go reads for a plain scalar; `None` for the scalar itself.
+/// Returns the text that replaces a plain scalar so that the library reads it as Go does; `None` if the scalar can
+/// stay.
 fn replacement(scalar: &str) -> Option<String> {
     let unsigned = scalar.strip_prefix(['+', '-']).unwrap_or(scalar);
     let is_word = WORDS.iter().any(|word| word.eq_ignore_ascii_case(scalar));
     let no_number = NO_NUMBERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unsigned));
-    // Go knows a sign of infinity, and none of what is no number.
+    // Go accepts a sign before infinity, but not before NaN.
     let is_other =
         |(name, forms): &(&str, &[&str])| !forms.contains(&unsigned) || *name == ".nan" && unsigned != scalar;
     if is_word && !is_form(scalar) || no_number.is_some_and(is_other) {
@@ -118,8 +120,9 @@ fn is_number(text: &str) -> bool {
     !digits.starts_with('+') && u64::from_str_radix(digits, radix).is_ok()
 }
 
-/// Returns the text with more spaces before the further lines of quoted scalars, which Go reads with any indentation; `None` if the
-/// library refuses the text for another reason. White space at the start of such a line has no meaning.
+/// Returns the text with the continuation lines of quoted scalars indented, because Go accepts any indentation there
+/// and the library does not. White space at the start of such a line has no meaning. Returns `None` if there is nothing
+/// to indent, or the library refuses the text for another reason.
 pub(super) fn indented(text: &str) -> Option<String> {
     let mut indented: Option<String> = None;
     for _ in 0..(PARSED / text.len().max(1)).clamp(1, PASSES) {
@@ -132,8 +135,9 @@ pub(super) fn indented(text: &str) -> Option<String> {
     None
 }
 
-/// Finds the line, from 1, of a quoted scalar for whose indentation the library refuses the text, and the end of what was read
-/// before; no place if it reads the text. `None` if it refuses the text for another reason.
+/// Finds a quoted scalar for whose indentation the library refuses the text: returns the end of what was parsed before
+/// the scalar, and the number of the refused line, from 1. Returns `Some(None)` if the library accepts the text, and
+/// `None` if it refuses the text for another reason.
 fn refused(text: &str) -> Option<Option<(usize, usize)>> {
     let mut read = 0;
     for event in Parser::new_from_str(text) {
@@ -150,7 +154,7 @@ fn is_of_indentation(kind: &ErrorKind) -> bool {
     matches!(kind, ErrorKind::InvalidQuotedScalarIndent | ErrorKind::TabInIndentation)
 }
 
-/// The first quoted scalar behind `from` that begins before this line, from 1, and ends on it or later.
+/// Returns the first quoted scalar after `from` that begins before this line, from 1, and ends on it or later.
 fn quoted_on(text: &str, from: usize, line: usize) -> Option<Range<usize>> {
     let mut number = 1 + text.get(..from)?.matches('\n').count();
     let (mut at, mut before) = (from, b'\n');
@@ -174,7 +178,7 @@ fn quoted_on(text: &str, from: usize, line: usize) -> Option<Range<usize>> {
     None
 }
 
-/// Whether a further line of a scalar is a marker of a document, which ends the text within the scalar.
+/// Whether a continuation line of a scalar is a document marker, which ends the document within the scalar.
 fn has_marker(scalar: &str) -> bool {
     let mut lines = scalar.split('\n').skip(1);
     lines.any(|line| {
@@ -184,7 +188,7 @@ fn has_marker(scalar: &str) -> bool {
     })
 }
 
-/// The end of the quoted scalar that begins at `at`.
+/// Returns the end of the quoted scalar that begins at `at`.
 fn closed(bytes: &[u8], at: usize) -> Option<usize> {
     let quote = bytes[at];
     let mut next = at + 1;
@@ -198,7 +202,7 @@ fn closed(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Sets the further lines of a scalar behind the column in which it begins.
+/// Indents the continuation lines of a scalar to one column after the one in which the scalar begins.
 fn with_spaces(text: &str, scalar: &Range<usize>) -> String {
     let column = text[..scalar.start].rsplit('\n').next().unwrap_or_default().chars().count();
     let mut lines = text[scalar.clone()].split_inclusive('\n');
@@ -221,7 +225,7 @@ mod tests {
 
     use crate::yaml;
 
-    /// Returns what the three readers make of a text.
+    /// Reads a text with all three functions, which must agree; `None` if they refuse it.
     fn of(text: &str) -> Option<Value> {
         let all = [
             yaml::value(text).ok(),
@@ -234,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_scalar_has_the_value_that_go_reads() {
-        // The values are those of sigs.k8s.io/yaml 1.4.
+        // The expected values are from sigs.k8s.io/yaml 1.4.
         let mut wrong = Vec::new();
         for (scalar, value) in [
             ("1_", json!(1)),
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_line_of_unicode_is_a_line_break() {
+    fn a_unicode_next_line_is_a_line_break() {
         assert_eq!(
             of("a: 'x\u{85}y'\u{85}b: c # d\u{85}e: |\n  x\u{85}  y\n"),
             Some(json!({"a": "x y", "b": "c", "e": "x\ny\n"}))
@@ -346,7 +350,7 @@ mod tests {
             ("a:\n  b: \"x\n#y\"", json!({"a": {"b": "x #y"}})),
             ("a: &x \"x\ny\"\nb: *x", json!({"a": "x y", "b": "x y"})),
             ("a: 'x\nit''s\ny'\nb: 'x\ny'\n", json!({"a": "x it's y", "b": "x y"})),
-            // What follows has the forms of Go.
+            // The scalars after it are read as by Go, too.
             (
                 "a: \"x\ny\"\nb: [nULL, oFF, 1_0, 1e400]\nc: 1_",
                 json!({"a": "x y", "b": ["nULL", "oFF", 10, "1e400"], "c": 1}),

@@ -1,6 +1,6 @@
 //! Reading YAML with serde-saphyr, with the settings of Go's reader.
 //!
-//! `yaml` calls it for documents that `block` leaves to it, `scalar` for single scalars.
+//! `yaml` calls this module for documents that `block` leaves to the library, and `scalar` for single scalars.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,21 +21,21 @@ use super::{LIMIT, forms, overflow};
 /// The maximum number of members that the merge keys of a document may copy if it is read without a budget.
 const MAX_MERGED: usize = 250_000;
 
-/// The line break of EBCDIC in Unicode.
+/// Unicode's next line (NEL).
 const NEXT_LINE: char = '\u{85}';
 
-/// Steps for one event of the library's reader: a scalar, or the start or the end of a map or list. Events that an
-/// alias repeats are charged again.
+/// Steps for one event of the library's reader: a scalar, or the start or end of a map or list. Events that an alias
+/// repeats are charged again.
 const STEPS_PER_EVENT: usize = 8;
-/// Bytes of text in which merge keys are searched in the time of one step.
+/// The number of bytes of text that are charged as one step when merge keys are searched.
 const BYTES_PER_SCAN_STEP: usize = 4;
 /// Steps for a member that a merge key copies.
 const STEPS_PER_MERGED: usize = 4;
 /// The maximum depth of a document that is read within a budget. It limits the cost of a key that is a map or list:
 /// before such a key is refused, the library copies it once for each level of nesting in it.
 const DEPTH: usize = 32;
-/// The maximum depth of a document with repeated keys. In such a document, the library may copy at each level all
-/// levels below it. Pods do not reach this depth.
+/// The maximum depth of a document with repeated keys. In such a document, the library may copy at each level
+/// everything below that level. Pods do not reach this depth.
 const REPEATED_KEYS_DEPTH: usize = 16;
 /// Steps for one event of a document with repeated keys. The library may copy the event once for each level above it.
 const STEPS_PER_COPIED_EVENT: usize = REPEATED_KEYS_DEPTH * STEPS_PER_EVENT;
@@ -88,7 +88,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 /// Reads one document as a plain value; an empty text is null. [`super::value`] must return the same value.
 ///
 /// # Errors
-/// Those of [`read`].
+/// As for [`read`].
 pub fn value(text: &str) -> Result<Value, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
@@ -101,12 +101,13 @@ pub fn value(text: &str) -> Result<Value, Error> {
 /// Reads one document as [`value`] does, within a budget.
 ///
 /// # Errors
-/// Those of [`read`], and [`Error::Exceeded`].
+/// As for [`read`], and [`Error::Exceeded`] if the budget is spent.
 pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Error> {
     let mut is_first = true;
     with_separators(text, |text| {
         if text.contains(MERGE) || !is_first {
-            // The text is parsed once more to find its merge keys, or was for its numbers.
+            // The text is parsed once more to find its merge keys, or was already read once and is read again in
+            // another form.
             budget.step(text.len() / BYTES_PER_SCAN_STEP)?;
         }
         is_first = false;
@@ -114,7 +115,7 @@ pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Err
     })
 }
 
-/// Calls `read` as [`with_forms`] does, with stand-ins for the line breaks that are Go's alone.
+/// Calls `read` as [`with_forms`] does, with stand-ins for the line breaks that only Go's reader recognizes.
 fn with_separators(text: &str, read: impl FnMut(&str) -> Result<Value, Error>) -> Result<Value, Error> {
     let Some(stand_ins) = StandIns::of(text) else { return with_forms(text, read) };
     let mut value = with_forms(&stand_ins.replace(text), read)?;
@@ -122,10 +123,10 @@ fn with_separators(text: &str, read: impl FnMut(&str) -> Result<Value, Error>) -
     Ok(value)
 }
 
-/// Calls `read` with the line breaks and scalars in the forms of Go, and once more for what the library refuses and Go reads: with quotes around
-/// numbers that no float can hold, or with other indentations of quoted scalars.
+/// Calls `read` with line breaks and scalars rewritten to what Go reads. If the library refuses the text, calls `read`
+/// again with quotes around numbers that no float can hold, or with indented quoted scalars, both of which Go reads.
 fn with_forms<T>(text: &str, mut read: impl FnMut(&str) -> Result<T, Error>) -> Result<T, Error> {
-    // Go's reader takes U+0085 for a line break.
+    // Go's reader treats U+0085 as a line break.
     let broken = text.contains(NEXT_LINE).then(|| text.replace(NEXT_LINE, "\n"));
     let text = broken.as_deref().unwrap_or(text);
     match with_scalars(text, &mut read) {
@@ -155,9 +156,9 @@ fn is_non_finite(error: &serde_saphyr::Error) -> bool {
     }
 }
 
-/// Calls `read` with an option that makes repeated keys errors. If the document has repeated keys, calls `read` again
-/// with an option by which the last value of each key counts. Only in the second call, the library copies the part of
-/// each map from its first integer key on, and copies the maps under integer keys in this part again.
+/// Calls `read` with an option that makes repeated keys an error and, if the document has repeated keys, again with an
+/// option that uses the last value of each key. Only with the second option does the library copy the part of each map
+/// from its first integer key on, and copy the maps under integer keys in this part again.
 fn with_repeated_keys(
     text: &str,
     mut read: impl FnMut(&Source<'_>, DuplicateKeyPolicy) -> Result<Value, Error>,
@@ -205,7 +206,7 @@ fn charged(source: &Source<'_>, keys: DuplicateKeyPolicy, budget: &mut Budget) -
     }
 }
 
-/// The library's limits for this number of events and bytes.
+/// Returns the library's limits for this number of events and bytes.
 fn limits(events: usize, bytes: usize) -> serde_saphyr::Budget {
     let mut limits = serde_saphyr::Budget::default();
     (limits.max_events, limits.max_nodes, limits.max_recorded_anchor_events) = (events, events, events);
@@ -230,7 +231,7 @@ fn read_value(source: &Source<'_>, mut options: Options, merges: &Merges<'_>) ->
     serde_saphyr::with_deserializer_from_str_with_options(text, options, read).map_err(Error::of)
 }
 
-/// Refuses text after the end marker `...`. The library itself ignores such a text if it is not YAML.
+/// Refuses text after the end marker `...`, which the library itself ignores if it is not YAML.
 fn check_end(text: &str) -> Result<(), Error> {
     let mut lines = (1..).zip(text.lines()).skip_while(|(_, line)| after_marker(line).is_none());
     let is_more = |line: &str| {

@@ -1,7 +1,7 @@
 //! Finds the merge keys of a text by the parser's events, because the library's reader does not distinguish a merge key
-//! from an ordinary key `<<`, such as one in quotes.
+//! from an ordinary key `<<`, such as a quoted one.
 //!
-//! `library` makes a [`Source`]; `node` looks up the position of each key in it.
+//! `library` creates a [`Source`]; `node` looks up the position of each key in it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,13 +13,13 @@ use serde_saphyr::{Location, Spanned};
 /// The key that copies the members of other maps.
 pub(super) const MERGE: &str = "<<";
 
-/// A text with the positions of its merge keys, as byte offsets. A merge key is `<<` without quotes and tag, or with
-/// the tag of merge keys (`!!merge`).
+/// A text with the positions of its merge keys, as byte offsets. A merge key is `<<` without quotes and without a tag,
+/// or with the tag of merge keys (`!!merge`).
 #[derive(Debug)]
 pub(super) struct Source<'t> {
     pub(super) text: Cow<'t, str>,
     merge_keys: HashSet<usize>,
-    /// The positions of aliases that are keys. An alias is no merge key, even if it refers to one.
+    /// The positions of aliases that are keys. An alias is not a merge key, even if it refers to one.
     aliases: HashSet<usize>,
 }
 
@@ -64,7 +64,7 @@ impl<'t> Source<'t> {
     }
 }
 
-/// The next node of a collection.
+/// The role of the next node in a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Key,
@@ -78,7 +78,7 @@ struct Scan {
     /// For each merge key, the range of its tag, which is empty if it has no tag, and the position of the key.
     merge_keys: Vec<(Range<usize>, usize)>,
     aliases: HashSet<usize>,
-    /// The next nodes of the open collections.
+    /// The role of the next node in each open collection.
     open: Vec<Next>,
 }
 

@@ -1,4 +1,4 @@
-//! Converts the nodes that the library reads to JSON values. A key becomes the text of its scalar's value: `yes`
+//! Converts the nodes that the library reads to JSON values. A key becomes the string of its scalar's value: `yes`
 //! becomes the key `true`, and `0x1f` becomes `31`. Merge keys have the same effect as in Go's reader.
 
 use std::cell::Cell;
@@ -23,13 +23,13 @@ pub(super) struct Merges<'s> {
 }
 
 impl<'s> Merges<'s> {
-    /// Creates the merge keys of `source`, which may copy `limit` members. Each level of nested merge keys copies the
-    /// members of the levels below again.
+    /// Creates the merge keys of `source`, which may copy up to `limit` members. Each level of nested merge keys copies
+    /// the members of the levels below again.
     pub(super) fn new(source: &'s Source<'s>, limit: usize) -> Self {
         Self { source, copied: Cell::new(0), limit }
     }
 
-    /// The number of copied members, also of those beyond the limit.
+    /// Returns the number of copied members, including those beyond the limit.
     pub(super) fn copied(&self) -> usize {
         self.copied.get()
     }
@@ -44,7 +44,7 @@ impl<'s> Merges<'s> {
     }
 }
 
-/// The text of Go's error.
+/// Go's error message.
 const NO_MAP: &str = "map merge requires map or sequence of maps as the value";
 
 const NO_KEY: &str = "a key is neither text, number nor boolean";
@@ -167,7 +167,7 @@ fn next_key<'de, A: MapAccess<'de>>(merges: &Merges<'_>, members: &mut A) -> Res
     }))
 }
 
-/// The text of a key. Maps and lists are refused as keys, because the library copies each key with its contents, and
+/// A key as a string. Maps and lists are refused as keys, because the library copies each key with its contents, and
 /// copies the keys in these contents again.
 struct Key(String);
 

@@ -1,12 +1,12 @@
-//! Puts numbers that no float can hold between quotes, because Go's reader leaves a scalar such as `123e4567` a text.
-//! The library refuses it.
+//! Quotes numbers that no float can hold: Go's reader reads a scalar such as `123e4567` as a string, and the library
+//! refuses it.
 //!
-//! `library` calls it for a document that was refused for such a scalar.
+//! `library` calls this module for a document that was refused because of such a scalar.
 
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle};
 
-/// Returns the text with quotes around each plain scalar without a tag that is a number beyond all floats, or `None`
-/// if it has none.
+/// Returns the text with quotes around each plain scalar without a tag that is a number beyond all floats, or `None` if
+/// it has no such scalar.
 pub(super) fn quoted(text: &str) -> Option<String> {
     let (mut quoted, mut done) = (String::new(), 0);
     for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn infinity_and_no_number_stay_refused() {
+    fn infinity_and_nan_stay_refused() {
         for scalar in [".inf", "-.inf", ".nan", "!!float 1e999"] {
             yaml::value(&format!("a: 1e999\nb: {scalar}\n")).unwrap_err();
         }

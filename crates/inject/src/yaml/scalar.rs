@@ -1,4 +1,4 @@
-//! Converts plain scalars to texts, numbers, booleans and nulls.
+//! Converts plain scalars to strings, numbers, booleans and nulls.
 //!
 //! `block` and `flow` call this module, which leaves scalars whose type is not obvious to the library.
 
@@ -7,7 +7,7 @@ use std::cell::Cell;
 use serde_json::Value;
 
 /// The maximum number of scalars of a document that the library reads one by one, each with a new reader. A document
-/// with more such scalars is left to the library as a whole, within the budget.
+/// with more of them is left to the library as a whole, within the budget.
 const MAX_LIBRARY_CALLS: u32 = 256;
 
 /// The scalars of one document.
@@ -55,7 +55,7 @@ impl Scalars {
     }
 }
 
-/// Whether a scalar is certainly text: it starts like a word and is not a keyword, or starts like a number and has
+/// Whether a scalar is certainly a string: it starts like a word and is not a keyword, or starts like a number and has
 /// letters that no number has.
 pub(super) fn is_text(text: &str) -> bool {
     const LONGEST: usize = "infinity".len();

@@ -1,7 +1,8 @@
-//! Unicode's separators of lines and paragraphs, which are line breaks for Go's reader and text for the library.
+//! Unicode's line and paragraph separators, which are line breaks for Go's reader and ordinary characters for the
+//! library.
 //!
-//! `library` reads a text in which stand-ins and one line break replace the line breaks around a separator. The stand-ins
-//! in the value become the line breaks again.
+//! In a text with separators, `library` replaces the line breaks around each separator with stand-in characters and one
+//! line break. After reading, the stand-ins in the value are replaced with the line breaks for which they stand.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -9,9 +10,9 @@ use std::ops::RangeInclusive;
 use serde_json::Value;
 
 const SEPARATORS: [char; 2] = ['\u{2028}', '\u{2029}'];
-/// The line breaks that stand-ins replace.
+/// The line breaks for which stand-ins are used.
 const BREAKS: [char; 3] = ['\n', SEPARATORS[0], SEPARATORS[1]];
-/// The characters of which some are absent from a text, and become its stand-ins.
+/// The private-use characters, of which three that a text lacks become its stand-ins.
 const PRIVATE: RangeInclusive<char> = '\u{e000}'..='\u{f8ff}';
 
 /// The characters that stand for [`BREAKS`] in a text with separators.
@@ -27,8 +28,8 @@ impl StandIns {
         Some(Self([absent.next()?, absent.next()?, absent.next()?]))
     }
 
-    /// Returns the text with stand-ins at the end of the line before its line breaks. After the header of a block, they are at the
-    /// start of the next line.
+    /// Replaces each run of line breaks that contains a separator with stand-ins and one line break. The stand-ins are
+    /// at the end of the line or, after the header of a block scalar, after the indentation of the next line.
     pub(super) fn replace(&self, text: &str) -> String {
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;
@@ -59,7 +60,7 @@ impl StandIns {
         BREAKS.iter().zip(self.0).find(|(of, _)| **of == broken).map_or(broken, |(_, stand_in)| stand_in)
     }
 
-    /// Puts the line breaks back into the texts of a value.
+    /// Restores the line breaks in the strings of a value.
     pub(super) fn restore(&self, value: &mut Value) {
         match value {
             Value::String(text) if text.contains(self.0) => *text = self.restored(text),
@@ -74,8 +75,8 @@ impl StandIns {
         }
     }
 
-    /// Returns a text with its line breaks. The one behind stand-ins, or the space that it is folded to, replaces none. Stand-ins at
-    /// the end are of the line breaks behind a scalar.
+    /// Replaces the stand-ins in a string with their line breaks, and removes the line break after them, or the space
+    /// to which it was folded. Stand-ins at the end are removed: they are for line breaks after the scalar.
     fn restored(&self, text: &str) -> String {
         let text = text.trim_end_matches(self.0);
         let mut restored = String::with_capacity(text.len());
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn separators_are_line_breaks_as_for_go() {
-        // The values are those of sigs.k8s.io/yaml.
+        // The expected values are from sigs.k8s.io/yaml.
         for (text, value) in [
             ("a: |\n  x\u{2029}  y\nb: c\n", json!({"a": "x\u{2029}y\n", "b": "c"})),
             ("a: |-\n  x\n\u{2028}  y\n", json!({"a": "x\n\u{2028}y"})),

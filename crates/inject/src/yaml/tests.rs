@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Error, block, library, value, value_within};
 
-/// Fails if `block` reads a text in another way than the library. Returns whether `block` reads it.
+/// Fails if `block` reads a text differently from the library. Returns whether `block` reads it.
 fn compare(text: &str) -> Result<bool, TestCaseError> {
     let Some(quick) = block::read(text) else { return Ok(false) };
     match library::value(text) {
@@ -113,7 +113,7 @@ fn deep_nesting_is_left_to_the_library() {
     assert_eq!(block::read(&"- ".repeat(9999)), None);
 }
 
-/// Pieces of which random lines are composed.
+/// Pieces from which random lines are composed.
 const PIECES: &[&str] = &[
     "a",
     "b:",
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// Nested lists, each of nine aliases of the previous one.
+/// Returns nested lists, each with nine aliases of the previous one.
 fn nested_aliases(levels: usize) -> String {
     let level =
         |level: usize| format!("a{}: &a{} [{}]\n", level + 1, level + 1, vec![format!("*a{level}"); 9].join(", "));

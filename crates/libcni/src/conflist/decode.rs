@@ -39,12 +39,12 @@ const PLUGIN: &[Field] = &[
 const DNS: &[Field] =
     &[("nameservers", Shape::Texts), ("domain", Shape::Text), ("search", Shape::Texts), ("options", Shape::Texts)];
 
-/// The members of an object that Go decodes into a struct, and their order.
+/// Which members of an object Go decodes into a struct, and in which order.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Members {
-    /// All of them, in the order of the text.
+    /// All of them, in document order.
     All,
-    /// The last one of each key, sorted by key: those of a map that `libcni` encodes again first.
+    /// The last one of each key, sorted by key: `libcni` first decodes the object into a map, and encodes that map again.
     OfMap,
 }
 
@@ -58,7 +58,7 @@ impl Members {
     }
 }
 
-/// Scans a text and refuses a number that Go's `float64` cannot hold.
+/// Scans a document and refuses numbers that Go's `float64` cannot hold, as Go does when it decodes into a map.
 pub(super) fn map(bytes: &[u8]) -> Result<Document<'_>, Invalid> {
     let document = Document::scan(bytes)?;
     check_numbers(document.root())?;
@@ -70,7 +70,7 @@ fn check_numbers(value: Value<'_>) -> Result<(), Invalid> {
     found.map_or(Ok(()), |number| Err(Invalid::Range(number.to_owned())))
 }
 
-/// The exact keys of a map's text with their values; null is an empty map.
+/// Returns the values of the document's object by their exact keys; null is an empty object.
 pub(super) fn fields<'d>(document: &'d Document<'_>) -> Result<BTreeMap<String, Value<'d>>, Invalid> {
     match document.root().kind() {
         Kind::Object | Kind::Null => Ok(Members::OfMap.of(document.root()).into_iter().collect()),
@@ -78,7 +78,8 @@ pub(super) fn fields<'d>(document: &'d Document<'_>) -> Result<BTreeMap<String, 
     }
 }
 
-/// Decodes a file of one plugin, and its conversion to a list (`ConfListFromConf`), which has two levels more.
+/// Decodes a file of one plugin, and its conversion to a list (`ConfListFromConf`), which nests two levels deeper; returns the
+/// plugin's type.
 pub(super) fn single(document: &Document<'_>) -> Result<String, Invalid> {
     if document.depth + 2 > MAX_DEPTH {
         return Err(crate::json::Error::Depth.into());
@@ -87,7 +88,7 @@ pub(super) fn single(document: &Document<'_>) -> Result<String, Invalid> {
     plugin(document.root(), Members::OfMap)
 }
 
-/// Decodes a file of a list's further plugins; nobody reads such a file as a map before.
+/// Decodes the file of a drop-in plugin, which `libcni` does not decode into a map first; returns the plugin's type.
 pub(super) fn drop_in(bytes: &[u8]) -> Result<String, Invalid> {
     plugin(Document::scan(bytes)?.root(), Members::All)
 }
@@ -98,13 +99,13 @@ pub(super) fn plugin(value: Value<'_>, members: Members) -> Result<String, Inval
     field(value, "type", members).filter(|kind| !kind.is_empty()).ok_or(Invalid::NoType)
 }
 
-/// The text of a struct's field.
+/// Returns the value of a struct's string field: the last string among the keys that name the field.
 pub(super) fn field(value: Value<'_>, name: &str, members: Members) -> Option<String> {
     let named = members.of(value).into_iter().filter(|(key, _)| is_field(key, name));
     named.filter_map(|(_, value)| value.text()).next_back()
 }
 
-/// Whether a key names a field, without regard to case as in Go: ſ is an s, and the sign for kelvin a k.
+/// Whether a key names a field, without regard to case as in Go, which equates `ſ` with `s` and the Kelvin sign with `k`.
 fn is_field(key: &str, name: &str) -> bool {
     let fold = |c| match c {
         'ſ' => 's',
@@ -145,8 +146,7 @@ fn check_fields(value: Value<'_>, fields: &'static [Field], members: Members) ->
     })
 }
 
-/// Decodes the keys of a list beside its plugins; returns the list's name and whether the runtime loads further plugins from the
-/// directory of this name.
+/// Decodes a list's keys other than `plugins`; returns the list's name and whether the runtime loads drop-in plugins.
 pub(super) fn header(fields: &BTreeMap<String, Value<'_>>) -> Result<(String, bool), Invalid> {
     let text = |key| fields.get(key).map(|value| value.text().ok_or(Invalid::Key { key, expected: "a string" }));
     let name = text("name").unwrap_or(Err(Invalid::Key { key: "name", expected: "a string" }))?;
@@ -194,8 +194,8 @@ fn numbers(text: &str) -> Option<[i64; 3]> {
     Some(numbers)
 }
 
-/// The version that the runtime gives to the plugins of a list: the newest of `cniVersion` and `cniVersions` that `libcni` knows, or
-/// `cniVersion` if it knows none, or there is no list of versions.
+/// Returns the version that the runtime passes to the plugins of a list: the newest in `cniVersion` and `cniVersions` that `libcni`
+/// supports, or `cniVersion` if it supports none of them, or `cniVersions` is missing.
 pub(super) fn version(fields: &BTreeMap<String, Value<'_>>) -> String {
     const NEWEST: [i64; 3] = [1, 1, 0];
     let own = fields.get("cniVersion").and_then(|value| value.text()).unwrap_or_default();
@@ -205,7 +205,7 @@ pub(super) fn version(fields: &BTreeMap<String, Value<'_>>) -> String {
     known.max().map_or(own, |(_, text)| text)
 }
 
-/// The value of a flag, which may be a string. A missing one is false.
+/// Returns a flag, which may be a boolean or a string; a missing one is false.
 fn flag(fields: &BTreeMap<String, Value<'_>>, key: &'static str) -> Result<bool, Invalid> {
     let Some(value) = fields.get(key) else { return Ok(false) };
     match (value.kind(), value.text().map(|text| text.to_ascii_lowercase()).as_deref()) {

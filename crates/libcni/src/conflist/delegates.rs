@@ -1,11 +1,11 @@
-//! Finds the plugin in the delegates of Multus, which are copies of networks, and takes it out of them; finds the files that Multus
-//! reads by their paths. Pure.
+//! Finds the plugin in Multus' delegates, which are copies of networks, and removes it from them; finds the paths of the files that
+//! Multus reads. Pure.
 //!
-//! Multus' program `thin_entrypoint` copies the first file of the configuration directory into `00-multus.conf` or
-//! `00-multus.conflist`, with the plugin's entry if the file has it. The copy is made anew only when that program restarts, or at a
-//! change of the file if it removes the copy at its end (`--cleanup-config-on-exit`). Multus' daemon copies nothing: its `00-multus.conf`
-//! has the path of the first other file as `clusterNetwork`, and the daemon reads that file at each ADD. It writes `00-multus.conf` again
-//! after each change of that file, and removes it at its end.
+//! The program `thin_entrypoint` of Multus copies the first file of the configuration directory into `00-multus.conf` or
+//! `00-multus.conflist`, with the plugin's entry if the file has it. It copies again only when it restarts, or, with
+//! `--cleanup-config-on-exit`, when the file changes. Multus' daemon copies nothing: its `00-multus.conf` has the path of the first
+//! other file as `clusterNetwork`, and the daemon reads that file at each ADD. The daemon writes `00-multus.conf` again after each
+//! change of that file, and removes it on exit.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::json::{Document, Value};
 
 /// The type of the plugin that calls Multus' daemon.
 const SHIM: &str = "multus-shim";
-/// The daemon's default directory of plugins.
+/// The directory in which Multus' daemon searches plugins by default.
 const BIN_DIR: &str = "/opt/cni/bin";
 /// The types of Multus' plugins.
 pub(super) const MULTUS: [&str; 2] = ["multus", SHIM];
@@ -24,11 +24,11 @@ pub(super) const MULTUS: [&str; 2] = ["multus", SHIM];
 pub struct Delegate<'a> {
     /// The name of the network that was copied.
     pub name: String,
-    /// The texts of the plugin's entries; none in a delegate of one plugin.
+    /// The plugin's entries, as JSON; none if the delegate is a single plugin.
     pub entries: Vec<&'a [u8]>,
 }
 
-/// Multus' delegates in a configuration file; none in files of other plugins.
+/// Returns Multus' delegates in a configuration file; none in files of other plugins.
 fn delegates(bytes: &[u8]) -> Vec<Delegate<'_>> {
     let Ok(document) = Document::scan(bytes) else { return Vec::new() };
     let elements = arrays(document.root()).into_iter().flat_map(Value::elements);
@@ -40,12 +40,12 @@ fn delegates(bytes: &[u8]) -> Vec<Delegate<'_>> {
     elements.map(delegate).collect()
 }
 
-/// The copy of the pod network among Multus' delegates: the first one, because Multus adds the others to a pod as further networks.
+/// Returns the copy of the pod network: the first of Multus' delegates. Multus attaches pods to the others as additional networks.
 pub fn delegated_network(bytes: &[u8]) -> Option<Delegate<'_>> {
     delegates(bytes).into_iter().next()
 }
 
-/// What the file of Multus' daemon names.
+/// The paths in the configuration of Multus' daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shim {
     /// The path of the network that the daemon reads at each ADD (`clusterNetwork`).
@@ -55,7 +55,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// Returns what a file names that is the configuration of the daemon's plugin alone, or a list with that plugin first.
+    /// Returns the paths in a file that configures the daemon's plugin, alone or as the first plugin of a list.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let document = Document::scan(bytes).ok()?;
         let first = member(document.root(), "plugins").and_then(|list| list.elements().next());
@@ -67,7 +67,7 @@ impl Shim {
     }
 }
 
-/// The paths of network configurations that Multus reads at each ADD, or waits for: `clusterNetwork`, `defaultNetworks` and
+/// Returns the paths of network configurations that Multus reads at each ADD, or waits for: `clusterNetwork`, `defaultNetworks` and
 /// `readinessindicatorfile`. None in files of other plugins.
 pub fn paths(bytes: &[u8]) -> Vec<PathBuf> {
     let Ok(document) = Document::scan(bytes) else { return Vec::new() };
@@ -81,7 +81,8 @@ pub fn paths(bytes: &[u8]) -> Vec<PathBuf> {
     plugins.into_iter().flat_map(of).collect()
 }
 
-/// A configuration file without the plugin in Multus' delegates; `None` if none of them names it, or no other plugin would be left.
+/// Returns a configuration file without the plugin in Multus' delegates; `None` if no delegate names the plugin, or no other plugin
+/// would be left.
 pub fn without_delegated(bytes: &[u8]) -> Option<Vec<u8>> {
     let document = Document::scan(bytes).ok()?;
     let mut cuts = Vec::new();
@@ -100,18 +101,18 @@ pub fn without_delegated(bytes: &[u8]) -> Option<Vec<u8>> {
     (!cuts.is_empty()).then_some(text)
 }
 
-/// The arrays of delegates of a file with one plugin or a list of them.
+/// Returns the arrays `delegates` of Multus' plugins in a file with one plugin or a list of them.
 fn arrays(root: Value<'_>) -> Vec<Value<'_>> {
     multus(root).into_iter().filter_map(|plugin| member(plugin, "delegates")).collect()
 }
 
-/// Multus' plugins in a file with one plugin or a list of them.
+/// Returns Multus' plugins in a file with one plugin or a list of them.
 fn multus(root: Value<'_>) -> Vec<Value<'_>> {
     let listed = member(root, "plugins").into_iter().flat_map(Value::elements);
     listed.chain([root]).filter(|plugin| type_of(*plugin).is_some_and(|kind| MULTUS.contains(&&*kind))).collect()
 }
 
-/// The ranges without which an array lacks the elements that satisfy the predicate; none if it would be empty.
+/// Returns the byte ranges of the elements that satisfy the predicate, each with a separator; none if no other element would be left.
 fn cuts_of(array: Value<'_>, is_removed: impl Fn(Value<'_>) -> bool) -> Vec<Range<usize>> {
     let elements: Vec<(Range<usize>, bool)> =
         array.elements().map(|value| (value.range(), is_removed(value))).collect();
@@ -123,7 +124,7 @@ fn cuts_of(array: Value<'_>, is_removed: impl Fn(Value<'_>) -> bool) -> Vec<Rang
     (0..elements.len()).filter(|index| elements[*index].1).map(cut).collect()
 }
 
-/// Whether a delegate is a list of no other plugin.
+/// Whether a delegate is a list that contains only this plugin.
 fn has_only_ours(delegate: Value<'_>) -> bool {
     let plugins = member(delegate, "plugins");
     plugins.is_some_and(|list| list.elements().next().is_some() && list.elements().all(is_ours))
@@ -137,7 +138,7 @@ fn type_of(plugin: Value<'_>) -> Option<String> {
     member(plugin, "type").and_then(Value::text)
 }
 
-/// The value of an object's key; the last one, as in Go.
+/// Returns the value of an object's key; of several equal keys the last one's, as in Go.
 fn member<'d>(object: Value<'d>, key: &str) -> Option<Value<'d>> {
     let named = object.members().filter(|(name, _)| name.text().is_some_and(|name| name == key));
     named.map(|(_, value)| value).last()

@@ -1,4 +1,4 @@
-//! Edits of lists, compared by bytes, and files that runtimes ignore.
+//! Tests of edits, compared byte by byte, and of the files that runtimes refuse.
 
 use proptest::prelude::*;
 use serde_json::Value;

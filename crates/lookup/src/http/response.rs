@@ -23,8 +23,8 @@ enum Framing {
 /// The maximum number of header or trailer fields; a response with more fields is refused.
 const FIELDS: usize = 64;
 
-/// Parses `received`; returns none if the response is incomplete. `closed` means that no more bytes will come: a body
-/// without a length is then complete.
+/// Parses `received`; returns `None` if the response is incomplete. `closed`: no more bytes will arrive, so a body
+/// without a length is complete.
 pub fn parse(received: &[u8], closed: bool, limits: Limits) -> Result<Option<Response>, Error> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut head = httparse::Response::new(&mut fields);

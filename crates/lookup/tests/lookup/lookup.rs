@@ -19,7 +19,7 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// A budget of which no part expires.
+/// A budget whose time limits no test reaches.
 const AMPLE: LookupBudget = LookupBudget {
     agent: DEADLINE,
     per_request: DEADLINE,
@@ -27,7 +27,7 @@ const AMPLE: LookupBudget = LookupBudget {
     doubtful: DEADLINE,
     backoff: ms(20),
 };
-/// A budget in which doubtful failures are soon given up.
+/// A budget that gives up early on failures that will probably persist.
 const DECIDED: LookupBudget = LookupBudget { doubtful: ms(500), ..AMPLE };
 
 /// A run directory with doubles of the API server and the agent.

@@ -44,8 +44,8 @@ pub(crate) fn is_installed() -> bool {
     find(RESTORE).is_some()
 }
 
-/// Whether the plain programs are those of iptables-legacy, as before iptables 1.8, where they had no other name. The
-/// version of iptables-nft contains `nf_tables`.
+/// Whether the plain programs are those of iptables-legacy, which had no other name before iptables 1.8. The version string
+/// of iptables-nft contains `nf_tables`.
 pub(crate) fn is_installed_plainly() -> bool {
     let version = |path: PathBuf| run_at(RESTORE, &path, &["--version"], "").unwrap_or_default();
     find(&plain_name(RESTORE)).is_some_and(|path| !version(path).contains("nf_tables"))
@@ -111,8 +111,8 @@ fn communicate(program: &'static str, path: &Path, args: &[&str], input: &str) -
     let mut child = command.spawn().map_err(io)?;
     let stdin = child.stdin.take();
     let output = thread::scope(|scope| {
-        // The pipe closes when this thread ends. If the program exits early, the write fails and the reason is in
-        // its error output.
+        // The pipe closes when this thread ends. If the program exits early, the write fails, and the program's error
+        // output has the reason.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         let output = read_outputs(program, &mut child);
         if output.is_err() {
@@ -184,8 +184,8 @@ impl<R: Read + AsFd> Pipe<R> {
         self.open.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))
     }
 
-    /// If the pipe is open, takes the next element of `ready`, and reads once if that is true. Closes the pipe at the
-    /// end of the output.
+    /// If the pipe is open, takes the next element of `ready`, and reads once if that element is true. Closes the pipe at
+    /// the end of the output.
     fn read_if(&mut self, ready: &mut impl Iterator<Item = bool>) -> std::io::Result<()> {
         let Some(pipe) = &mut self.open else { return Ok(()) };
         if ready.next() != Some(true) {

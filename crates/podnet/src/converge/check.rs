@@ -1,4 +1,4 @@
-//! Compares a netns with its desired state, and tells redirection that is gone from other differences.
+//! Compares a netns with its desired state, and distinguishes missing redirection from other differences.
 
 use netfilter::{self, Live, Session};
 use ruleset::{Desired, Family, Owned, Routes};
@@ -13,7 +13,7 @@ use crate::netns::routes::{self, Entry};
 /// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// The redirection that is gone, whatever the settings were when it was added.
+    /// Redirection that is missing, whatever the settings were when it was added.
     pub missing: Vec<Difference>,
     /// All differences from the desired state.
     pub differences: Vec<Difference>,
@@ -43,7 +43,7 @@ fn examine(
             .unwrap_or(Err(error))?,
         compared => compared?,
     };
-    // If the presumed backend has no rules, compare with those of the backend that `apply` fell back to.
+    // If the presumed backend has no rules, compare with the rules of the backend that `apply` fell back to.
     if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
         found = view::compare(desired, netns, &mut Observation::new(*fallback, options.owned))?;
     }
@@ -58,7 +58,7 @@ fn examine(
     Ok(Checked { missing, differences })
 }
 
-/// Finds the redirection that is gone. A family is redirected if the rules of one backend are complete for it.
+/// Finds missing redirection. A family is redirected if the rules of one backend are complete for it.
 fn missing(
     desired: &Desired,
     netns: &NetnsFacts,
@@ -80,12 +80,12 @@ fn missing(
         let of = |live: &&Live| netfilter::interruptions(&found.rules, &always, family, live);
         let interrupted = programmed.iter().map(of).collect::<Result<Vec<_>, _>>()?;
         if let (false, Some(first)) = (interrupted.iter().any(Vec::is_empty), interrupted.into_iter().next()) {
-            // A table of both families is judged once for each.
+            // A table of both families yields the same differences for each.
             let new = first.into_iter().map(Difference::Rule).filter(|rule| !missing.contains(rule));
             missing.extend(new.collect::<Vec<_>>());
         }
     }
-    // The kernel deletes the routes of IPv6 where a pod disables it.
+    // The kernel deletes IPv6 routes if a pod disables IPv6.
     missing.extend(missing_routes(desired, ipv6 && loopback_has_ipv6(), &programmed)?);
     Ok(missing)
 }
@@ -102,13 +102,13 @@ fn was_covered(desired: &Desired, netns: &NetnsFacts, programmed: &[&Live]) -> R
     Ok(routes::present(needed_routes(desired, false), true)?.contains(&Entry::Passthrough))
 }
 
-/// The routes that live rules need; `marked` is whether they use TPROXY.
+/// Returns the routes that live rules need; `marked` is whether these rules use TPROXY.
 fn needed_routes(desired: &Desired, marked: bool) -> Routes {
     let routes = desired.routes.former;
     Routes { marked: routes.marked.filter(|_| marked || !desired.routes.of_tproxy), ..routes }
 }
 
-/// Finds the routes that the rules need, and the rules that the routes need.
+/// Finds missing routes that the rules need, and routing rules of TPROXY without the rules that they need.
 fn missing_routes(desired: &Desired, ipv6: bool, programmed: &[&Live]) -> Result<Vec<Difference>, Error> {
     let marked = programmed.iter().any(|live| live.uses_tproxy());
     let mut missing: Vec<_> =

@@ -1,4 +1,4 @@
-//! Removes from a netns the entries that [`apply`](super::apply) may have added.
+//! Removes everything from a netns that [`apply`](super::apply) may have added.
 
 use netfilter::{self, Backend, KernelFacts, Live, Session};
 use ruleset::{Desired, Ipv6, Owned};
@@ -30,8 +30,8 @@ impl Cleanup {
     }
 }
 
-/// Removes everything that [`apply`](super::apply) may have added, with any backend whose tables can be read. A netns
-/// without such entries is not changed.
+/// Removes everything that [`apply`](super::apply) may have added, with any backend whose tables can be read. Also deletes
+/// empty built-in chains that [`apply`](super::apply) uses, whichever program added them.
 pub fn cleanup(desired: &Desired, owned: &'static Owned) -> Result<Cleanup, Error> {
     let facts = netfilter::probe()?;
     let extent = Cleanup::of(&facts, netfilter::legacy_mangle_in_use());
@@ -46,9 +46,9 @@ pub fn cleanup(desired: &Desired, owned: &'static Owned) -> Result<Cleanup, Erro
 }
 
 /// Removes the routing rules and routes that earlier settings needed and `desired` does not, in both families; `ipv6` is
-/// whether the rules cover IPv6. Rules of other programs stay, even with the same mark or table.
+/// whether the rules cover IPv6. Routing rules that have only the mark or only the table in common stay.
 pub(super) fn remove_unwanted_routes(desired: &Desired, ipv6: bool) -> Result<Vec<Difference>, Error> {
-    // Those of IPv6 are needed again if `lo` regains it.
+    // IPv6 routes are needed again if `lo` regains IPv6.
     if matches!(desired.ipv6, Ipv6::OfLoopback { .. }) {
         return Ok(Vec::new());
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routes_stay_beside_a_mangle_table_that_no_program_can_read() {
+    fn routes_stay_if_no_program_can_read_an_existing_mangle_table() {
         let facts = |legacy_in_use, legacy_programs, plain_programs| {
             let nf_tables = true;
             KernelFacts { legacy_in_use, legacy_programs, plain_programs, nf_tables, ..KernelFacts::default() }

@@ -13,7 +13,7 @@ use crate::netns::{addresses, loopback_has_ipv6};
 pub(super) struct NetnsFacts {
     /// Whether the rules of a fresh netns must cover IPv6.
     pub(super) ipv6: bool,
-    /// Whether the pod has no IPv4 address. Then rules for IPv6 have been necessary from the start.
+    /// Whether rules for IPv6 were necessary from the start: the first usable address is IPv6, or `lo` decides and has IPv6.
     pub(super) only_ipv6: bool,
     /// The first usable IPv6 address if addresses determine the families, whether the rules cover it or not.
     ipv6_address: Option<Ipv6Addr>,
@@ -34,7 +34,7 @@ impl NetnsFacts {
         })
     }
 
-    /// Whether routes of IPv6 belong to the rules; `covered` is whether the rules cover IPv6.
+    /// Whether the rules need IPv6 routes; `covered` is whether the rules cover IPv6.
     pub(super) fn needs_ipv6_routes(&self, ipv6: Ipv6, covered: bool) -> bool {
         match ipv6 {
             Ipv6::OfAddresses { .. } => covered,

@@ -41,7 +41,7 @@ mod tests {
         let program = |retry| move || netfilter::Error::Program { program: "x", what: String::new(), retry };
         assert_eq!(attempts(|| netfilter::Error::Contended), ATTEMPTS);
         assert_eq!(attempts(program(Retry::AfterReading)), ATTEMPTS);
-        // A kernel without legacy tables rejects each restore alike, after a search for modules.
+        // A retry would be useless: a kernel without legacy tables rejects every restore, after a search for modules.
         assert_eq!(attempts(program(Retry::Never)), 1);
         assert_eq!(attempts(program(Retry::Later)), 1);
     }

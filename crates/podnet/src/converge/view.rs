@@ -22,11 +22,11 @@ pub struct View {
     observed: Observation,
 }
 
-/// A session with a backend, and the state that it has read.
+/// A session with a backend, and the rules that it read.
 #[derive(Debug)]
 pub(super) struct Observation {
     pub(super) session: Session,
-    /// The live rules. They are used for one comparison only, because they may change; `None`: they must be read.
+    /// The live rules, used for one comparison only, because they may change; `None` if they must be read.
     live: Option<Result<Live, netfilter::Error>>,
 }
 
@@ -47,7 +47,7 @@ impl View {
         Ok(Self::with_addresses(addresses::read()?, options))
     }
 
-    /// Like [`take`](Self::take), of a netns that is to be treated as if it had these addresses.
+    /// Like [`take`](Self::take), but treats the netns as if it had these addresses.
     pub fn with_addresses(addresses: Vec<IpAddr>, options: Options) -> Self {
         let legacy_v4 = netfilter::legacy_in_use(Family::V4);
         let legacy_v6 = addresses.iter().any(IpAddr::is_ipv6) && netfilter::legacy_in_use(Family::V6);
@@ -81,7 +81,7 @@ pub(super) struct Comparison {
     pub(super) live: Live,
     /// Other backends that hold own rules.
     pub(super) former: Vec<Backend>,
-    /// The error with which tables of another backend could not be read.
+    /// Why the tables of iptables-legacy could not be read.
     pub(super) unread: Option<netfilter::Error>,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn compare(desired: &Desired, netns: &NetnsFacts, observed: &mut Obse
 /// Fails with [`netfilter::Error::Contended`] if the observed tables differ from the desired ones and a second read
 /// does not yield the same tables.
 ///
-/// With eight ADDs at once in a netns, a dump of nf_tables was observed to contain a chain's last rule twice, although
+/// With eight concurrent ADDs in a netns, a dump of nf_tables was observed to contain a chain's last rule twice, although
 /// the chain had it once and the generation had not changed. Deleting the apparent duplicate deleted the only copy.
 pub(super) fn confirm(live: &Live, state: &RulesState) -> Result<(), Error> {
     let is_dump = live.backend != Backend::IptablesLegacy;
@@ -117,8 +117,8 @@ fn legacy_in_use(netns: &NetnsFacts) -> bool {
 #[derive(Default)]
 struct Others {
     read: Vec<Live>,
-    /// The error with which tables could not be read. They count as tables without own rules when rules are written,
-    /// because the program that writes rules to them is missing, too.
+    /// Why the tables of iptables-legacy could not be read. When rules are written, these tables are treated as having no
+    /// own rules, because the program that writes rules to them is missing, too.
     unread: Option<netfilter::Error>,
 }
 
@@ -142,8 +142,8 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Others, netfilter::Error> 
     Ok(others)
 }
 
-/// Reads the rules that apply to a family in the calling thread's netns, as `iptables-save` prints them: of each
-/// backend that holds own rules, else of nf_tables.
+/// Reads the rules that apply to a family in the calling thread's netns, as `iptables-save` prints them: from each
+/// backend that holds own rules, else from iptables-nft.
 pub fn saved(family: Family, owned: &'static Owned) -> Result<Vec<(Backend, String)>, Error> {
     let first = of_nf_tables(Session::new(Backend::IptablesNft, owned).observe())?;
     let legacy_in_use = netfilter::legacy_in_use(family);

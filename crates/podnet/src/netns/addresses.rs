@@ -30,8 +30,8 @@ pub fn read() -> Result<Vec<IpAddr>, Error> {
     Ok(addresses.into_iter().map(|(_, ip)| ip).collect())
 }
 
-/// Parses an address and its interface's index. On a point-to-point interface `IFA_ADDRESS` is the peer and `IFA_LOCAL`
-/// the own address; for IPv6 the kernel sends only `IFA_ADDRESS`.
+/// Parses an address and its interface's index. On a point-to-point interface `IFA_ADDRESS` is the peer's address and
+/// `IFA_LOCAL` the interface's own; without a peer IPv6 has only `IFA_ADDRESS`.
 pub(super) fn own_address(body: &[u8]) -> Result<Option<(u32, IpAddr)>, Malformed> {
     let header = body.split_first_chunk().ok_or(Malformed("an address's header is cut off"))?;
     let (&[_family, _prefix, _flags, _scope, i0, i1, i2, i3], attrs) = header;
@@ -47,8 +47,8 @@ fn parse(bytes: &[u8]) -> Result<IpAddr, Malformed> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed("an address is of no family"))
 }
 
-/// Determines the families, without loopback and link-local addresses: IPv6 is covered if the first
-/// address is IPv6, or with `dual_stack` if any is.
+/// Determines the families, ignoring loopback and link-local addresses: IPv6 is covered if the first address is IPv6, or
+/// with `dual_stack` if any address is.
 pub fn families(addresses: &[IpAddr], dual_stack: bool) -> Result<HostAddresses, Error> {
     let usable = || addresses.iter().map(IpAddr::to_canonical).filter(|ip| is_usable(*ip));
     let host_ip = usable().next().ok_or_else(|| Error::NoAddress { seen: addresses.to_vec() })?;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_address_counts_as_ipv4() {
+    fn a_mapped_address_is_treated_as_ipv4() {
         assert_eq!(decide(&["::ffff:10.0.0.1"], true), some("10.0.0.1", false));
     }
 

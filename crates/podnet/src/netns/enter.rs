@@ -22,7 +22,7 @@ pub struct Netns {
     file: OwnedFd,
 }
 
-/// The device and inode of a network namespace, which no other one has while it is open.
+/// The device and inode of a network namespace, which no other namespace has while this one is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -46,8 +46,8 @@ impl Netns {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Moves the calling thread into the netns permanently. For single-threaded processes, which an additional thread
-    /// would cost 0.16 ms. To return, join the result of an earlier [`Netns::own`].
+    /// Moves the calling thread into the netns permanently. For single-threaded processes, because an additional thread
+    /// costs 0.16 ms. To return, join the result of an earlier [`Netns::own`].
     pub fn join(&self) -> Result<(), Error> {
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|source| refused(&self.path, source))
     }
@@ -57,7 +57,7 @@ impl Netns {
         Ok(self.identity()? == other.identity()?)
     }
 
-    /// Reads which network namespace it is.
+    /// Returns the identity of the network namespace.
     pub fn identity(&self) -> Result<Identity, Error> {
         let found = fstat(&self.file).map_err(|errno| unopened(&self.path, errno))?;
         Ok(Identity { device: found.st_dev, inode: found.st_ino })
@@ -96,7 +96,7 @@ impl AsFd for Netns {
     }
 }
 
-/// Maps errors of opening; for the `/proc/<pid>/ns/net` of a process that has just ended it is ESRCH.
+/// Maps errors of open(2), which returns ESRCH for the `/proc/<pid>/ns/net` of a process that has just ended.
 fn unopened(path: &Path, source: Errno) -> Error {
     let path = path.to_owned();
     match source {

@@ -31,13 +31,13 @@ pub struct SearchPaths {
 /// The pod whose netns is searched.
 #[derive(Debug, Clone, Copy)]
 pub struct PodIdentity<'a> {
-    /// The pod's UID on the node, which is part of the names of the pod's cgroups.
+    /// The pod's addresses, all of which its netns must have.
     pub ips: &'a [IpAddr],
-    /// The UID by which the kubelet knows the pod.
+    /// The UID that the kubelet uses for the pod, which is part of the names of the pod's cgroups.
     pub uid: &'a str,
 }
 
-/// Device and inode of a namespace, which do not depend on its name.
+/// Device and inode of a namespace, which identify it under any path.
 type Identity = (u64, u64);
 
 /// No netns was identified as the pod's.

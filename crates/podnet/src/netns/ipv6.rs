@@ -4,8 +4,8 @@
 use std::fs;
 use std::io::ErrorKind;
 
-/// Whether `lo` has IPv6 in the calling thread's netns. It does not if the kernel has no IPv6, and with
-/// `net.ipv6.conf.lo.disable_ipv6`; a file that cannot be read counts as yes, so that the routes report the cause.
+/// Whether `lo` has IPv6 in the calling thread's netns: false if the kernel has no IPv6, or with
+/// `net.ipv6.conf.lo.disable_ipv6`; true if the sysctl cannot be read, so that adding the routes reports the cause.
 pub fn loopback_has_ipv6() -> bool {
     // Files below /proc/sys/net are those of the reading thread's netns.
     match fs::read("/proc/sys/net/ipv6/conf/lo/disable_ipv6") {

@@ -1,8 +1,8 @@
 //! The address and routes that redirection needs besides rules: `::6` on `lo`, and a routing rule with its table for
 //! marked packets.
 //!
-//! [`missing`] and [`present`] read, [`apply`] and [`remove`] change the calling thread's netns, with entries of IPv6 only
-//! if `ipv6` requests them. A second `apply` changes nothing, and `remove` ignores absent entries.
+//! [`missing`] and [`present`] read, [`apply`] and [`remove`] change the calling thread's netns. Functions with a parameter
+//! `ipv6` include IPv6 entries only if it is true. A second `apply` changes nothing, and `remove` ignores absent entries.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -15,7 +15,7 @@ use super::Error;
 use super::addresses::{IFA_ADDRESS, IFA_LOCAL, own_address};
 use super::rtnl::{Object, Rtnl, find, number};
 
-/// Source address of the proxy's inbound connections in an IPv6 pod; unlike 127.0.0.6 it must be assigned to an
+/// Source address of the proxy's IPv6 connections to the application; unlike 127.0.0.6 it must be assigned to an
 /// interface.
 const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 /// The index of `lo` in every netns (`LOOPBACK_IFINDEX` of Linux).
@@ -39,7 +39,7 @@ const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
-/// An address, rule or route.
+/// An address, routing rule or route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// `ip address add ::6/128 dev lo`
@@ -55,8 +55,8 @@ pub fn apply(routes: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
     filter(entries(routes, ipv6), Entry::add)
 }
 
-/// Removes the entries of both families of `former` that `wanted` lacks, except the address, and returns those that
-/// existed. `ipv6` is whether those of IPv6 are wanted.
+/// Removes the entries of `former`, in both families, that `wanted` lacks, except the address; returns the entries that
+/// existed. `ipv6` is whether IPv6 entries are wanted.
 pub fn remove_beyond(former: Routes, wanted: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
     let wanted = entries(wanted, ipv6);
     let is_unwanted = |entry: &Entry| *entry != Entry::Passthrough && !wanted.contains(entry);
@@ -196,7 +196,7 @@ impl Entry {
         Ok(changed)
     }
 
-    /// Returns the bodies of the messages about equivalent entries in the netns.
+    /// Returns the equivalent entries in the netns, each as the body of the kernel's message.
     fn found(self, rtnl: &mut Rtnl) -> Result<Vec<Vec<u8>>, Error> {
         let request = match self {
             Self::Passthrough => "listing addresses",
@@ -290,7 +290,7 @@ fn has_no_family(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EACCES | Errno::ENXIO)
 }
 
-/// Returns the table for the header's eight bits; a larger number is only in the attribute.
+/// Returns the table's number for the header's eight bits; a larger number is only in the attribute.
 fn short(table: u32) -> u8 {
     u8::try_from(table).unwrap_or_default()
 }

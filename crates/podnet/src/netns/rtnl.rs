@@ -1,6 +1,6 @@
 //! An rtnetlink client for the calling thread's netns: dumps and changes of addresses, routes and routing rules.
 //!
-//! For `addresses` and `routes`. It encodes the messages' framing and does not interpret the objects.
+//! For `addresses` and `routes`. The client encodes the messages' framing and does not interpret the objects.
 
 use netlink::{Attrs, Dumped, Error, Kind, Malformed, Protocol, Socket, Writer, flag};
 use nix::errno::Errno;
@@ -11,8 +11,8 @@ const ATTEMPTS: usize = 5;
 /// The sequence number of all requests, of which one is pending at a time.
 const SEQUENCE: u32 = 1;
 
-/// A kind of object. Its number is its first message type (`RTM_NEW…` of `linux/rtnetlink.h`), which the types to
-/// delete, get and set follow.
+/// A kind of object. Its number is the type of the message that adds one (`RTM_NEW…` in `linux/rtnetlink.h`), which the
+/// types to delete and get follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     /// `RTM_NEWADDR`; `struct ifaddrmsg`
@@ -36,7 +36,7 @@ impl Object {
         self as u16 + 2
     }
 
-    /// The size of the header before the attributes, in bytes.
+    /// Returns the size of the header before the attributes, in bytes.
     fn header(self) -> usize {
         match self {
             Self::Address => 8,
@@ -61,8 +61,8 @@ impl Rtnl {
         Socket::open(Protocol::Route).map(Self)
     }
 
-    /// Returns the objects of a family for which `read` returns a value, in the kernel's order; `read` gets header and
-    /// attributes. An inconsistent dump is repeated.
+    /// Returns the values that `read` returns for the objects of a family, in the kernel's order; `read` gets an object's
+    /// header and attributes. An inconsistent dump is repeated.
     pub(super) fn dump<T>(
         &mut self,
         request: &'static str,

@@ -23,7 +23,7 @@ use super::report::{FamilyReport, Outcome, Reason};
 /// Time limit of one attempt, and the pause before the next.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest time limit; a longer one is shortened, because adding it to the clock's time could overflow.
+/// The maximum time limit. A longer limit is shortened to it, because adding it to the clock's time could overflow.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Probes a family until redirection is proven or the time limit passes.
@@ -55,7 +55,7 @@ pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
     }
 }
 
-/// Makes one connection and sends a random token over it, by which the listener recognises the connection of this
+/// Makes one connection and sends a random token over it, by which the listener recognizes the connection of this
 /// attempt.
 fn attempt(listeners: &[TcpListener], family: Family, target: SocketAddr, until: Instant) -> Result<Outcome, Reason> {
     let mut client = dial(family, target, until)?;

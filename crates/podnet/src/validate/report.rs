@@ -1,4 +1,4 @@
-//! The findings of a validation, and their text.
+//! The findings of a validation, and how they are printed.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub enum Outcome {
         original: SocketAddr,
         listener: SocketAddr,
     },
-    /// The reason of the last attempt.
+    /// Why the last attempt failed.
     Failed(Reason),
 }
 
@@ -44,7 +44,7 @@ pub enum Reason {
     TimedOut { target: SocketAddr },
     /// Another process accepted the connection.
     WrongListener { target: SocketAddr },
-    /// The connection arrived, but not as one redirected from its destination.
+    /// The connection arrived, but according to the kernel it was not redirected from `target`.
     WrongDestination {
         target: SocketAddr,
         /// The original destination according to the kernel.
@@ -57,7 +57,7 @@ pub enum Reason {
 }
 
 impl Report {
-    /// Whether redirection is proven in all probed families, at least one.
+    /// Whether redirection is proven in all probed families, and at least one was probed.
     pub fn is_proven(&self) -> bool {
         let proven = |report: &FamilyReport| matches!(report.outcome, Outcome::Proven { .. });
         !self.families.is_empty() && self.families.iter().all(proven)

@@ -1,4 +1,4 @@
-//! Tests of the setting that each annotation and variable becomes, and of the values that are refused.
+//! Tests of the settings that annotations and variables result in, and of the values that are refused.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use ruleset::Interface;
 
 use super::*;
 
-/// A pod of a test, with the fields that it sets.
+/// The fields of a test's pod.
 #[derive(Default)]
 struct Fields {
     annotations: BTreeMap<String, String>,
@@ -116,7 +116,7 @@ fn mode_none_has_no_redirect_and_an_unknown_mode_is_refused() {
 }
 
 #[test]
-fn the_former_name_of_virtual_interfaces_counts_only_without_the_current_one() {
+fn the_former_key_of_virtual_interfaces_is_ignored_if_the_current_key_exists() {
     let (newer, older) = (annotation::REROUTE_VIRTUAL_INTERFACES, annotation::KUBEVIRT_INTERFACES);
     let nics = |pairs: &[(&str, &str)]| {
         let (redirect, _) = parse(&fields(pairs, &[]));
@@ -170,7 +170,7 @@ fn groups_and_loopback_come_from_the_proxy_container() {
     assert_eq!((redirect.owner_groups, warnings), (OwnerGroups::Only(vec![Owner::Id(202)]), Vec::new()));
 }
 
-/// Istio's plugin ignores these variables, so no pod fails to start because of them there.
+/// Invalid values must not prevent the pod's start: Istio's plugin ignores these variables.
 #[test]
 fn invalid_groups_and_loopback_are_ignored_in_the_way_that_redirects_more() {
     let many = vec!["7"; 65].join(",");

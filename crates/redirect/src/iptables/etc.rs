@@ -1,4 +1,4 @@
-//! Users, groups and resolvers of `/etc`, read as plain files so that no name service is queried.
+//! Users, groups and resolvers from files in `/etc`, which are parsed here so that no name service is queried.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,12 +17,12 @@ pub struct Etc {
 }
 
 impl Etc {
-    /// Takes the files as they were read. Missing user files are normal in images, and the same as empty ones.
+    /// Takes the files' contents. `passwd` and `group` are empty strings if the image lacks them, which is normal.
     pub fn new(passwd: String, group: String, resolv_conf: io::Result<String>) -> Self {
         Self { passwd, group, resolv_conf }
     }
 
-    /// Files without content, for a check of settings without an image.
+    /// Returns empty files, to check settings without an image.
     pub fn none() -> Self {
         Self::new(String::new(), String::new(), Ok(String::new()))
     }
@@ -40,7 +40,7 @@ impl Etc {
         }
     }
 
-    /// Replaces names by ids, because the kernel accepts only ids.
+    /// Replaces names with ids, because the kernel accepts only ids.
     pub fn resolve(&self, redirect: &mut Redirect) -> Result<(), Error> {
         let groups = match &mut redirect.owner_groups {
             OwnerGroups::AllBut(groups) | OwnerGroups::Only(groups) => groups,
@@ -70,8 +70,8 @@ fn id(text: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Parses the resolvers; ignores invalid lines as the resolver does, and a zone (`fe80::1%eth0`), which no rule can
-/// have.
+/// Parses the addresses of the resolvers; ignores invalid lines, as libc does, and an address's zone (`fe80::1%eth0`), which
+/// no rule can match.
 fn nameservers(text: &str) -> (Vec<Ipv4Addr>, Vec<Ipv6Addr>) {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for line in text.lines() {

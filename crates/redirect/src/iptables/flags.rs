@@ -1,6 +1,6 @@
 //! The command line of `istio-iptables`, with the same flags as Istio's.
 //!
-//! Every flag is optional: `settings` adds environment and defaults. This file makes no decision.
+//! Every flag is optional: `settings` adds environment and defaults.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -160,7 +160,7 @@ fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     Ok(argv)
 }
 
-/// The variable of a flag, by the flag's id.
+/// Returns the environment variable of the flag with this clap id.
 pub fn variable_of(flag: &str) -> Option<String> {
     let unused = ["envoy_port", "network_namespace", "cni_mode"];
     (!unused.contains(&flag)).then(|| flag.to_uppercase())

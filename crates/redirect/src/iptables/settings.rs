@@ -39,7 +39,7 @@ pub struct Settings {
 pub enum Action {
     /// `--skip-rule-apply`: change no rules.
     Skip,
-    /// `--dry-run`: print the rules, and write them to the file of `DRY_RUN_FILE_PATH`.
+    /// `--dry-run`: print the rules, and write them to the file that `DRY_RUN_FILE_PATH` names, if it is set.
     Print(Option<PathBuf>),
     /// `--cleanup-only`: remove the rules.
     Clean,
@@ -165,7 +165,7 @@ fn capture_port(flags: &Flags, source: &Source) -> Result<Port, Error> {
     port("--inbound-capture-port", &text)
 }
 
-/// The default is the uid of Envoy's user, if the image has that user.
+/// Returns the proxy's users; the default is the uid of Envoy's user, or 1337 if the image has no such user.
 fn proxy_uids(flags: &Flags, source: &Source, etc: &Etc) -> Result<Vec<Owner>, Error> {
     let text = source.text(&flags.proxy_uid, &["PROXY_UID"], "");
     if !text.is_empty() {
@@ -203,7 +203,7 @@ fn owner_groups(source: &Source) -> Result<OwnerGroups, Error> {
     Ok(OwnerGroups::parse((proxy_env::OWNER_GROUPS, &include), (proxy_env::OWNER_GROUPS_EXCLUDE, &exclude))?)
 }
 
-/// Parses interface names; unlike in an annotation, the list may end with a comma.
+/// Parses interface names; unlike in an annotation, the list may have empty elements.
 fn interfaces_of(key: &str, text: &str) -> Result<Vec<Interface>, Error> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     Ok(names.map(|name| parse_interface(key, name)).collect::<Result<_, _>>()?)
@@ -227,7 +227,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Returns the flag, else a variable, even an empty one, else the default.
+    /// Returns the flag's value, else the value of the first variable that is set, even to an empty string, else the default.
     fn text(&self, flag: &Option<String>, names: &[&str], default: &str) -> String {
         let variable = || names.iter().find_map(|name| self.env.get(*name)).map(String::as_str);
         flag.as_deref().or_else(variable).unwrap_or(default).to_owned()

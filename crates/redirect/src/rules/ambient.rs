@@ -17,7 +17,7 @@ use crate::ambient::AmbientRedirect;
 /// Zone of the DNS traffic between ztunnel and its upstream resolvers.
 const ZONE_UPSTREAM: u16 = 1;
 
-/// Builds the rules; `ipv6` is whether the pod is redirected in IPv6, too.
+/// Builds the rules; `ipv6` is whether they cover IPv6, too.
 pub fn build(redirect: &AmbientRedirect, ipv6: bool) -> RuleSet {
     let mut rules = jumps(redirect);
     rules.extend(redirect.virtual_interfaces.iter().flat_map(from_virtual_machine));
@@ -40,7 +40,7 @@ pub fn build(redirect: &AmbientRedirect, ipv6: bool) -> RuleSet {
     RuleSet { ipv6, layout: &istio::AMBIENT, rules }
 }
 
-/// The jumps from built-in chains to Istio's, in Istio's order.
+/// Returns the jumps from built-in chains to Istio's chains, in Istio's order.
 fn jumps(redirect: &AmbientRedirect) -> Vec<Rule> {
     let from_prerouting = |table| Rule::new(table, Chain::PREROUTING, [], Target::Jump(istio::PRERT));
     let from_output = |table| Rule::new(table, Chain::OUTPUT, [], Target::Jump(istio::OUTPUT));
@@ -52,13 +52,13 @@ fn jumps(redirect: &AmbientRedirect) -> Vec<Rule> {
     rules
 }
 
-/// The rules for connections of a virtual machine in the pod, which arrive in PREROUTING and are outbound.
+/// Returns the rules for connections of a virtual machine in the pod, which arrive in PREROUTING and are outbound.
 fn from_virtual_machine(interface: &Interface) -> [Rule; 2] {
     let rule = |target| nat(istio::PRERT, [Match::InInterface(interface.clone()), Match::tcp()], target);
     [rule(to_outbound()), rule(Target::Return)]
 }
 
-/// The rules that exempt the kubelet's probes and the replies to them.
+/// Returns the rules that exempt the kubelet's probes and the replies to them.
 fn probes(redirect: &AmbientRedirect) -> Vec<Rule> {
     let probe = |family| match family {
         Family::V4 => host(redirect.probe_v4.into()),
@@ -70,14 +70,14 @@ fn probes(redirect: &AmbientRedirect) -> Vec<Rule> {
     to_pod.into_iter().filter(|_| redirect.inbound).chain(from_pod).collect()
 }
 
-/// The rule that redirects inbound connections, except HBONE and ztunnel's own.
+/// Returns the rule that redirects inbound connections, except HBONE and ztunnel's own connections.
 fn inbound(family: Family) -> Rule {
     let matches = [not_loopback(family), Match::tcp(), Match::not_port(Port(port::TUNNEL)), not_of_proxy()];
     nat(istio::PRERT, matches, Target::RedirectTo(Port(port::INBOUND)))
 }
 
-/// The rules that redirect the application's DNS queries. ztunnel's own queries have a separate conntrack zone: without
-/// it, reuse of a UDP port by queries of the application and of ztunnel would mix up their connections.
+/// Returns the rules that redirect the application's DNS queries. ztunnel's own queries have a separate conntrack zone:
+/// without it, reuse of a UDP port by queries of the application and of ztunnel would mix up their connections.
 fn dns() -> Vec<Rule> {
     let udp = || [Match::Protocol(Proto::Udp), not_of_proxy(), Match::Extension(Proto::Udp), Match::port(DNS_PORT)];
     let to_ztunnel = || Target::RedirectTo(Port(port::DNS));
@@ -96,7 +96,7 @@ fn dns() -> Vec<Rule> {
     rules
 }
 
-/// The rules that redirect outbound connections, except replies to ztunnel and traffic on `lo`.
+/// Returns the rules that redirect outbound connections, except replies to ztunnel and traffic on `lo`.
 fn outbound() -> Vec<Rule> {
     let reply = Match::Mark { mark: CONN_MARK, mask: MARK_MASK, negated: false };
     let mut rules = vec![nat(istio::OUTPUT, [Match::tcp(), reply], Target::Accept)];
@@ -118,7 +118,7 @@ fn to_outbound() -> Target {
     Target::RedirectTo(Port(port::OUTBOUND))
 }
 
-/// The match of packets that ztunnel's sockets send.
+/// Returns the match on packets that ztunnel's sockets send.
 fn of_proxy() -> Match {
     Match::Mark { mark: PROXY_MARK, mask: MARK_MASK, negated: false }
 }

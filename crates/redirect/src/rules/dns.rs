@@ -34,7 +34,7 @@ impl Resolver {
     }
 }
 
-/// The rules of DNS capture; none if it is off or there is no resolver.
+/// Returns the rules of DNS capture; none if it is off or there is no resolver.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let resolvers = resolvers(&redirect.dns);
     let Some(families) = families(&resolvers) else {
@@ -57,7 +57,7 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     rules
 }
 
-/// The rules that assign zones to the agent's own packets: queries to upstream, responses to the application.
+/// Returns the rules that assign zones to the agent's own packets: queries to upstream, responses to the application.
 fn own_zones(redirect: &Redirect) -> Vec<Rule> {
     let zone = |port, owner, zone| {
         let matches = [Match::Protocol(Proto::Udp), port, owner];
@@ -69,7 +69,7 @@ fn own_zones(redirect: &Redirect) -> Vec<Rule> {
         .collect()
 }
 
-/// The rules that assign zones to the application's queries and to the resolver's responses to the agent.
+/// Returns the rules that assign zones to the application's queries and to the resolver's responses to the agent.
 fn zones(resolver: Resolver) -> [Rule; 2] {
     let question = [Match::Protocol(Proto::Udp), Match::port(DNS_PORT)];
     let response = [Match::Protocol(Proto::Udp), Match::SourcePort(DNS_PORT)];
@@ -90,7 +90,7 @@ fn resolvers(dns: &DnsCapture) -> Vec<Resolver> {
     }
 }
 
-/// The families with a resolver; none without any.
+/// Returns the families that have a resolver; none if there is no resolver.
 fn families(resolvers: &[Resolver]) -> Option<Families> {
     let all = resolvers.iter().map(|r| r.families());
     all.reduce(|a, b| if a == b { a } else { Families::Both })

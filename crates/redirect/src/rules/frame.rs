@@ -7,7 +7,7 @@ use ruleset::{At, Chain, CtStates, Match, Rule, Table, Target};
 
 use crate::{InterceptionMode, Redirect};
 
-/// The rules that precede inbound and outbound rules.
+/// Returns the rules that precede inbound and outbound rules.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let mut rules = exempt_interfaces(redirect);
     // Packets from a virtual machine arrive in PREROUTING but are not inbound traffic. The jumps for redirected
@@ -46,7 +46,7 @@ fn redirecting_chains(redirect: &Redirect) -> [Rule; 3] {
     let to_outbound = Target::RedirectTo(redirect.proxy_port);
     let to_inbound = Target::RedirectTo(redirect.inbound_capture_port);
     [
-        // HBONE is not redirected, because its clients connect to the proxy's port for HBONE themselves.
+        // HBONE is not redirected, because its clients connect directly to the proxy's HBONE port.
         Rule::new(Table::Nat, istio::INBOUND, tunnel, Target::Return),
         Rule::new(Table::Nat, istio::REDIRECT, [Match::tcp()], to_outbound),
         Rule::new(Table::Nat, istio::IN_REDIRECT, [Match::tcp()], to_inbound),

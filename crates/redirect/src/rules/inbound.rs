@@ -1,13 +1,13 @@
 //! Rules that select the inbound connections to redirect.
 //!
-//! Redirection uses NAT, or TPROXY, which preserves the client's address and needs the same rules in mangle.
+//! The rules are in nat, or with TPROXY, which preserves the client's address, in mangle.
 
 use crate::istio;
 use ruleset::{Chain, CtStates, Match, Port, Rule, Table, Target};
 
 use crate::{InterceptionMode, PortSelector, Redirect};
 
-/// The rules of inbound interception; none if no port is selected.
+/// Returns the rules of inbound interception; none if no port is selected.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let table = match redirect.mode {
         InterceptionMode::Redirect => Table::Nat,
@@ -16,7 +16,7 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let selected = match &redirect.inbound_ports {
         PortSelector::None => return Vec::new(),
         PortSelector::All => all_but(table, redirect),
-        // A list is complete: exclusions apply to `*` only.
+        // Exclusions apply to `*` only.
         PortSelector::List(ports) => ports.iter().flat_map(|port| capture(table, redirect.mode, Some(*port))).collect(),
     };
     let enter = Rule::new(table, Chain::PREROUTING, [Match::tcp()], Target::Jump(istio::INBOUND));
@@ -29,7 +29,7 @@ fn all_but(table: Table, redirect: &Redirect) -> Vec<Rule> {
     spared.chain(capture(table, redirect.mode, None)).collect()
 }
 
-/// Captures one port, or all remaining ones.
+/// Returns the rules that capture one port, or all remaining ports.
 fn capture(table: Table, mode: InterceptionMode, port: Option<Port>) -> Vec<Rule> {
     let tcp: Vec<Match> = std::iter::once(Match::tcp()).chain(port.map(Match::port)).collect();
     let rule = |matches: Vec<Match>, to| Rule::new(table, istio::INBOUND, matches, Target::Jump(to));

@@ -16,7 +16,7 @@ fn on_lo() -> Match {
     Match::OutInterface(Interface::lo())
 }
 
-/// The rules before those of DNS: exempt ports, the proxy's own traffic, exempt groups.
+/// Returns the rules before the DNS rules: exempt ports, the proxy's own traffic, exempt groups.
 pub(super) fn before_dns(redirect: &Redirect, dns: bool) -> Vec<Rule> {
     let mut rules = vec![Rule::new(Table::Nat, Chain::OUTPUT, [], Target::Jump(istio::OUTPUT))];
     for port in &redirect.outbound_ports_exclude {
@@ -35,7 +35,7 @@ pub(super) fn before_dns(redirect: &Redirect, dns: bool) -> Vec<Rule> {
     rules
 }
 
-/// The rules for traffic of one user or group of the proxy.
+/// Returns the rules for the traffic of one of the proxy's users or groups.
 fn proxy_traffic(redirect: &Redirect, owner: &ProxyOwner, dns: bool, loopback_included: bool) -> Vec<Rule> {
     let tunnel = redirect.inbound_tunnel_port;
     // DNS of the proxy's user must reach the DNS rules. Istio does this for users, not for groups.
@@ -69,13 +69,13 @@ fn groups(groups: &OwnerGroups) -> Vec<Rule> {
     let gid = |negated| move |group: &Owner| Match::Gid { owner: group.clone(), negated };
     match groups {
         OwnerGroups::AllBut(spared) => spared.iter().map(|g| output([gid(false)(g)], Target::Return)).collect(),
-        // A single rule exempts the traffic of owners outside of all listed groups. With an empty list it exempts all
+        // A single rule exempts traffic whose owner is in none of the listed groups. With an empty list it exempts all
         // traffic.
         OwnerGroups::Only(taken) => vec![output(taken.iter().map(gid(true)).collect::<Vec<_>>(), Target::Return)],
     }
 }
 
-/// The rules after those of DNS: loopback and exempt ranges, then redirection.
+/// Returns the rules after the DNS rules: loopback and exempt ranges, then redirection.
 pub(super) fn after_dns(redirect: &Redirect) -> Vec<Rule> {
     let mut rules = per_family(|family| output([Match::to(loopback(redirect, family))], Target::Return)).to_vec();
     for net in v4_then_v6(&redirect.outbound_cidrs_exclude) {
@@ -100,8 +100,8 @@ pub(super) fn after_dns(redirect: &Redirect) -> Vec<Rule> {
     rules
 }
 
-/// The rules that redirect the packets of virtual machines to `net`, or to any destination. They are inserted at the
-/// start of the chain, before the rules that exempt these interfaces.
+/// Returns the rules that redirect packets of virtual machines whose destination is in `net`, or all of them. These rules
+/// are inserted at the start of the chain, before the rules that exempt the interfaces.
 fn from_virtual_interfaces(redirect: &Redirect, net: Option<&IpNet>) -> Vec<Rule> {
     let rule = |nic: &Interface| {
         let matches: Vec<Match> =

@@ -32,7 +32,7 @@ impl ProxyOwner<'_> {
     }
 }
 
-/// Returns users, then groups.
+/// Returns the proxy's users, then its groups.
 pub(super) fn proxy_owners(redirect: &Redirect) -> impl Iterator<Item = ProxyOwner<'_>> {
     let users = redirect.proxy_uids.iter().map(ProxyOwner::User);
     users.chain(redirect.proxy_gids.iter().map(ProxyOwner::Group))
@@ -43,7 +43,7 @@ pub(super) fn per_family(rule: impl Fn(Family) -> Rule) -> [Rule; 2] {
     [rule(Family::V4).only(Families::V4), rule(Family::V6).only(Families::V6)]
 }
 
-/// The loopback destinations of a family.
+/// Returns the loopback destinations of a family.
 pub(super) fn loopback(redirect: &Redirect, family: Family) -> IpNet {
     match family {
         Family::V4 => redirect.loopback_v4.into(),
@@ -51,7 +51,7 @@ pub(super) fn loopback(redirect: &Redirect, family: Family) -> IpNet {
     }
 }
 
-/// The proxy's source address for connections to the application.
+/// Returns the proxy's source address for connections to the application.
 pub(super) fn passthrough(family: Family) -> IpNet {
     match family {
         Family::V4 => Ipv4Net::from(Ipv4Addr::new(127, 0, 0, 6)).into(),

@@ -1,4 +1,4 @@
-//! Rules of random settings as text: a value never becomes more than one word.
+//! Tests that in the formatted rules of random settings no value becomes more than one word.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -46,7 +46,7 @@ fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
     vec(annotated(), 0..6).prop_map(|pairs| pairs.into_iter().collect())
 }
 
-/// Settings of a pod, with some that only the command line has.
+/// Generates a pod's settings, including some that only the command line can set.
 fn redirects() -> impl Strategy<Value = Redirect> {
     let dns = (vec(any::<[u8; 4]>(), 0..3), vec(any::<[u8; 16]>(), 0..3)).prop_map(|(v4, v6)| DnsCapture::Servers {
         v4: v4.into_iter().map(Into::into).collect(),

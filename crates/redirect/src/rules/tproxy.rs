@@ -7,7 +7,7 @@ use ruleset::{At, Chain, Interface, Match, Rule, Table, Target};
 use super::parts::{loopback, passthrough, per_family, proxy_owners};
 use crate::{PortSelector, Redirect};
 
-/// The chains that inbound rules jump to; none if no port is selected.
+/// Returns the rules of the chains that inbound rules jump to; none if no port is selected.
 pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {
     if redirect.inbound_ports == PortSelector::None {
         return Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {
     rules
 }
 
-/// The rules that mark connections, needed even if no inbound port is selected.
+/// Returns the rules that mark connections, which are needed even if no inbound port is selected.
 pub(super) fn marks(redirect: &Redirect) -> Vec<Rule> {
     let on_lo = || Match::OutInterface(Interface::lo());
     let marked = |negated, mark| Match::Mark { mark, mask: u32::MAX, negated };

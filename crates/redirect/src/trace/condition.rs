@@ -79,8 +79,7 @@ impl Condition {
                 ports(value).map(Kind::DestinationPorts)
             }
             "--ports" => ports(value).map(Kind::EitherPorts),
-            // The id of a user's name is known only on the system on which the rule was written, so a name cannot be
-            // evaluated.
+            // A name cannot be evaluated, because its id is known only on the system on which the rule was written.
             "--uid-owner" => Some(ids(value).map_or(Kind::Unknown, Kind::Uid)),
             "--gid-owner" => Some(ids(value).map_or(Kind::Unknown, Kind::Gid)),
             "--ctstate" | "--state" => Some(Kind::States(value.split(',').map(str::to_ascii_uppercase).collect())),
@@ -93,7 +92,8 @@ impl Condition {
         kind.map(|kind| Self { negated, kind, text: text.clone() }).ok_or(Error::Value { text })
     }
 
-    /// A match without options that the kernel evaluates (`-m socket`, or an expression that has no syntax).
+    /// Returns a condition that only the kernel can evaluate: a match without options (`-m socket`), or an expression without
+    /// iptables syntax.
     pub(super) fn unknown(text: String) -> Self {
         Self { negated: false, kind: Kind::Unknown, text }
     }
@@ -122,7 +122,7 @@ impl Condition {
     }
 }
 
-/// Whether the packet's protocol is the named one; none for a name that is not known here.
+/// Whether the packet has the named protocol; none for an unknown name.
 fn protocol(name: &str, of_packet: Proto) -> Option<bool> {
     let number = match of_packet {
         Proto::Tcp => "6",
@@ -139,7 +139,7 @@ fn contains(net: &IpNet, ip: IpAddr) -> bool {
     net.contains(&ip)
 }
 
-/// Whether an interface matches a pattern; a final `+` matches any rest.
+/// Whether an interface matches a pattern; a final `+` matches any suffix.
 fn is_named(name: &str, pattern: &str) -> bool {
     pattern.strip_suffix('+').map_or(name == pattern, |prefix| name.starts_with(prefix))
 }

@@ -1,16 +1,16 @@
-//! The error of a text that is not a saved rule set.
+//! Errors in a saved rule set.
 
-/// The size limit of a text, in bytes.
+/// The size limit of a saved rule set, in bytes.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
-/// The text is not one of `iptables-save` or `iptables-restore`.
+/// The input does not have the format of `iptables-save` or `iptables-restore`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the rules are larger than {MAX_BYTES} bytes")]
     Large,
     #[error("line {number}: {reason}")]
     Line {
-        /// From 1.
+        /// 1-based.
         number: usize,
         reason: Box<Error>,
     },

@@ -1,4 +1,4 @@
-//! Rules as `iptables-save` prints and `iptables-restore` reads them, parsed.
+//! Parses rules in the format of `iptables-save` and `iptables-restore`.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ pub(super) struct Chain {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// Matches and target as in the text.
+    /// Matches and target as in the input.
     pub(super) text: String,
     pub(super) conditions: Vec<Condition>,
     pub(super) target: Target,
 }
 
 impl Ruleset {
-    /// Parses the text of one family.
+    /// Parses the rules of one family.
     ///
     /// # Errors
-    /// The first line that is invalid.
+    /// Fails at the first invalid line, or if the input is too large.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > MAX_BYTES {
             return Err(Error::Large);
@@ -56,7 +56,7 @@ struct DraftChain {
     rules: Vec<DraftRule>,
 }
 
-/// A rule whose target's name may be that of a chain declared later.
+/// A rule whose target may be a chain that is declared later.
 struct DraftRule {
     text: String,
     conditions: Vec<Condition>,
@@ -154,7 +154,7 @@ impl Parser {
     }
 }
 
-/// Parses the arguments after the chain.
+/// Parses the arguments after the chain's name.
 fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
     let mut rule = DraftRule { text: words.rest().to_owned(), conditions: Vec::new(), target: None };
     let (mut module, mut negated) = (String::new(), false);
@@ -169,7 +169,7 @@ fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
             (_, Some(target)) => target.options.push((word, words.values())),
             ("-m" | "--match", None) => {
                 module = words.next().unwrap_or_default();
-                // The extension has no options, or `[...]` instead, which iptables-save writes if it cannot print them.
+                // The extension has no options, or `[...]` in place of options that `netfilter` cannot print.
                 if matches!(words.peek(), None | Some("-j" | "-g" | "-m" | "[...]"))
                     && !NAMES_PROTOCOL.contains(&&*module)
                 {
@@ -188,7 +188,7 @@ fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
     Ok(rule)
 }
 
-/// Extensions that, without options, have no condition or only one on the protocol.
+/// Extensions that without options have no condition, or only a condition on the protocol.
 const NAMES_PROTOCOL: [&str; 3] = ["tcp", "udp", "comment"];
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub(super) enum Target {
     Jump(String),
     /// Continues in a user-defined chain, and then in the chain that called this one.
     Goto(String),
-    /// `REDIRECT` to this port; `None`: the port of the destination stays.
+    /// `REDIRECT` to this port; with `None` the destination's port stays.
     Redirect(Option<u16>),
     Dnat {
         address: Option<IpAddr>,
@@ -45,7 +45,7 @@ pub(super) enum Target {
         packet_mask: u32,
         ct_mask: u32,
     },
-    /// Traversal continues, and the action of the target cannot change the verdict.
+    /// Traversal continues, and the target's action cannot change the verdict.
     Continue,
     /// The effect of this target is not known here.
     Unknown(String),
@@ -56,7 +56,7 @@ const CONTINUING: [&str; 12] =
     ["LOG", "NFLOG", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "TTL", "HL", "CHECKSUM", "CLASSIFY"];
 
 impl Target {
-    /// Parses `name` with its options, each with its values; `user_chain` is whether `name` is a chain of the table.
+    /// Parses `name` with its options, each with its values; `user_chain` is whether `name` is a chain in the table.
     pub(super) fn parse(name: &str, options: &[(String, Vec<String>)], user_chain: bool) -> Self {
         let value = |names: &[&str]| {
             options.iter().find(|(option, _)| names.contains(&option.as_str()))?.1.first().map(String::as_str)

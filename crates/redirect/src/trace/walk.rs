@@ -1,7 +1,7 @@
-//! The traversal: hooks and tables in the kernel's order, and each chain rule by rule.
+//! Walks the packet through hooks and tables in the kernel's order, and through each chain rule by rule.
 //!
-//! Order and semantics: `nf_hook_slow`, `ipt_do_table` and `nf_nat_inet_fn`. POSTROUTING is left out: it changes the
-//! source, not who accepts the connection.
+//! Order and semantics are those of the kernel's `nf_hook_slow`, `ipt_do_table` and `nf_nat_inet_fn`. POSTROUTING is left
+//! out: it changes the source, not who accepts the connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,10 +10,10 @@ use super::saved::{Chain, Rule, Ruleset};
 use super::target::Target;
 use super::{Connection, Direction, LO};
 
-/// The largest depth of nested chains, beyond which the verdict is undetermined. The kernel refuses rules with loops,
-/// but a file may contain them.
+/// The maximum depth of nested chains, beyond which the verdict is undetermined. The kernel refuses loops of chains, but a
+/// file may contain them.
 const MAX_DEPTH: usize = 128;
-/// The largest number of rules that are evaluated for one packet; beyond it the verdict is undetermined.
+/// The maximum number of rules that are evaluated for one packet; beyond it the verdict is undetermined.
 const MAX_STEPS: usize = 1 << 20;
 
 /// The path of a connection's first packet, and its end.
@@ -43,7 +43,7 @@ pub enum Effect {
     NoMatch { condition: String },
     /// This condition cannot be evaluated here.
     Undetermined { condition: String },
-    /// The rule matches; its action as text.
+    /// The rule matches, and this describes its action.
     Match { action: String },
 }
 
@@ -91,13 +91,13 @@ fn first_packet(connection: &Connection) -> Packet {
     Packet { protocol, source, destination, in_interface, out_interface, owner, mark: 0, ct_mark: 0 }
 }
 
-/// The reason for which traversal ends before the packet is delivered.
+/// Why traversal ends before the packet is delivered.
 enum Stop {
     Dropped,
     Undetermined,
 }
 
-/// The result of a chain for its caller.
+/// How a chain ends, for its caller.
 enum Chained {
     /// The end of the chain, or `RETURN`.
     Returned,
@@ -139,8 +139,8 @@ impl Walk<'_> {
         if self.packet.out_interface.as_deref() != Some(LO) {
             return Ok(());
         }
-        // The packet arrives on the loopback device without its socket. Its connection has passed nat already
-        // (`nf_nat_initialized`), so that nat's PREROUTING is not consulted again.
+        // The packet arrives on the loopback device, no longer with its socket. Its connection has already passed nat
+        // (`nf_nat_initialized`), so that the kernel skips nat's PREROUTING.
         (self.packet.in_interface, self.packet.out_interface, self.packet.owner) = (Some(LO.to_owned()), None, None);
         self.table("raw", "PREROUTING")?;
         self.table("mangle", "PREROUTING")?;
@@ -254,8 +254,8 @@ impl Walk<'_> {
         (format!("sets the connection's mark to {mark}"), Taken::Next)
     }
 
-    /// The address to which `REDIRECT` sends: loopback for packets of the pod, else the address of the receiving
-    /// interface. The packet's destination is taken for that address, because the packet arrived there.
+    /// Returns the address to which `REDIRECT` sends: loopback for packets from the pod, else the address of the receiving
+    /// interface. The packet's destination is assumed to be that address, because the packet arrived there.
     fn own_address(&self) -> IpAddr {
         match (self.packet.owner, self.packet.destination.ip()) {
             (None, ip) => ip,

@@ -1,7 +1,7 @@
-//! Compares rendered rules with Istio's expected outputs, and with this project's own where Istio has none.
+//! Compares rendered rules with Istio's expected outputs, and with this project's own for cases that Istio lacks.
 //!
 //! Enumerates the golden files under `CORPUS_DIR` (default `../shared/corpus`) and finds each case's configuration by
-//! its name. Further files can be added to the corpus; a file without a known configuration fails.
+//! its name. Files can be added to the corpus; a file without a known configuration fails.
 
 #![expect(clippy::disallowed_methods, reason = "reads the corpus")]
 

@@ -68,7 +68,7 @@ fn by_chain(text: &str) -> String {
     lines.concat()
 }
 
-/// Returns a pod's redirection in this mode, with all settings except those in [`lists`].
+/// Returns a pod's redirection in this mode, with the settings that [`lists`] lacks.
 fn pod(mode: &str) -> Redirect {
     let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let env = owned(&[

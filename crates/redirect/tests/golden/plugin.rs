@@ -1,5 +1,5 @@
-//! Compares the rules for IPv4 pods with the expected outputs of Istio's dry runs of its plugin, table by table as
-//! Istio does.
+//! Compares the rules for IPv4 pods with the expected outputs of the dry runs in the tests of Istio's plugin. As there, the
+//! order of the tables does not matter.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use ruleset::{Family, restore};
 
 use crate::same;
 
-/// The name of a golden file that none of Istio's test cases uses.
+/// A golden file that none of Istio's test cases uses.
 pub(crate) const ORPHAN: &str = "status-ports";
 
 pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
@@ -69,7 +69,7 @@ fn pod(annotations: &[(&str, &str)], proxy: ProxyContainer) -> PodFacts {
     PodFacts { annotations: annotations.collect(), proxy: Some(proxy), ..PodFacts::default() }
 }
 
-/// Sorts the tables in a text of `iptables-restore`.
+/// Sorts the tables in an input of `iptables-restore`.
 fn by_table(text: &str) -> String {
     let mut tables: Vec<&str> = text.split_inclusive("COMMIT\n").collect();
     tables.sort_unstable();

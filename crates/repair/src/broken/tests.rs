@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::settings::tests::settings;
 
-/// An injected pod whose validation container has this status.
+/// Returns an injected pod whose validation container has this status.
 fn pod(status: &Value) -> Value {
     let mut container = json!({
         "name": "istio-validation", "restartCount": 3, "ready": false, "image": "proxyv2", "imageID": "",
@@ -50,7 +50,7 @@ fn detect_json(pod: Value, line: &str) -> Result<Broken, NotBroken> {
     detect(&serde_json::from_value(pod).unwrap(), &settings(line).unwrap())
 }
 
-/// The state and attempt of the failure, or the reason that there is none.
+/// Returns the container state and the attempt of the failure, or why there is no failure.
 fn failure_of(pod: Value, line: &str) -> Result<(Evidence, u32), NotBroken> {
     detect_json(pod, line).map(|broken| (broken.evidence, broken.attempt))
 }

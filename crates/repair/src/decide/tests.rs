@@ -8,7 +8,7 @@ use crate::settings::tests::settings;
 
 const NOW: Duration = Duration::from_secs(1000);
 
-/// A pod with a controller on node n, whose validation failed at its fourth attempt and will be restarted.
+/// Returns a pod with a controller on node n, whose validation failed at its fourth attempt and will be restarted.
 pub(crate) fn broken() -> Broken {
     Broken {
         pod: PodName { namespace: "shop".into(), name: "web-0".into() },

@@ -170,7 +170,8 @@ fn no_action_starts_before_the_node_is_ready() {
     assert_eq!(decisions(&mut tracker, second(7)), [Decision::Act(Action::Evict)]);
 }
 
-/// A Deployment with two replicas whose validation always fails: each eviction creates another broken pod.
+/// Evictions must become rarer if the validation of a Deployment's two replicas always fails, so that each eviction leads to
+/// another broken pod.
 #[test]
 fn evictions_of_a_persistently_broken_deployment_back_off() {
     let mut tracker = tracker("");

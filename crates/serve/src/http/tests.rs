@@ -1,4 +1,4 @@
-//! Tests of the server with connections within the process.
+//! Tests of the server with in-memory connections.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -24,14 +24,14 @@ impl Handler for Ending {
 }
 
 #[tokio::test]
-async fn a_request_behind_the_end_of_its_connection_is_not_handled() {
+async fn a_buffered_request_is_not_handled_after_the_end_of_its_connection_is_requested() {
     let (end, ended) = Shutdown::new();
     let (_stay, shutdown) = Shutdown::new();
     let handled = Arc::new(AtomicUsize::new(0));
     let (limits, handler) = (Limits::default(), Ending { end, handled: Arc::clone(&handled) });
     let service = Arc::new(Service { limits, memory: Memory::new(limits.memory, limits.body), handler });
     let (mut peer, stream) = duplex(64 << 10);
-    // Both are in the buffer when the first one is handled.
+    // Both requests are in the buffer when the first one is handled.
     peer.write_all("GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2).as_bytes()).await.unwrap();
     run_connection(Opened { stream, ended: Some(ended) }, service, shutdown).await;
     let mut responses = String::new();

@@ -27,12 +27,12 @@ pub struct LogFlags {
 }
 
 impl LogFlags {
-    /// The level for the plugin's lines, which the plugin itself applies.
+    /// Returns the level for the plugin's lines, which the plugin itself applies.
     pub fn plugin_level(&self) -> Level {
         self.log_output_level.of(PLUGIN_SCOPE)
     }
 
-    /// The levels of this process. The plugin has already filtered its lines.
+    /// Returns this process's levels. The plugin has already filtered its lines, so they get the agent's level.
     pub(super) fn levels(&self) -> Levels {
         self.log_output_level.clone().alike(PLUGIN_SCOPE, AGENT_SCOPE)
     }

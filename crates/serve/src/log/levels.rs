@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use contract::diagnostics::Level;
 
-/// The level of an event's log line.
+/// Returns the level of an event's log line.
 pub(super) fn level_of(event: &tracing::Metadata<'_>) -> Level {
     match *event.level() {
         tracing::Level::TRACE | tracing::Level::DEBUG => Level::Debug,
@@ -24,7 +24,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// The minimum level of a scope.
+    /// Returns the minimum level of a scope.
     pub fn of(&self, scope: &str) -> Level {
         self.all.or_else(|| self.scopes.get(scope).copied()).unwrap_or_default()
     }
@@ -34,7 +34,7 @@ impl Levels {
         level >= self.of(scope)
     }
 
-    /// Gives a scope the level of another one.
+    /// Gives `scope` the level of the scope `other`.
     pub(super) fn alike(mut self, scope: &str, other: &str) -> Self {
         self.scopes.insert(scope.to_owned(), self.of(other));
         self

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The size limit of the text of a [`Line`], in bytes.
+/// The size limit of [`Line::text`], in bytes.
 const LINE_LIMIT: usize = 500;
 
 /// A log line for reports, of limited size and without control characters.
@@ -46,12 +46,12 @@ impl Record {
         Value::Object(line).to_string()
     }
 
-    /// The message for reports, of limited size and without control characters.
+    /// Returns the message for reports, of limited size and without control characters.
     pub fn message_line(&self) -> String {
         printable_line(&self.message)
     }
 
-    /// Shortens to a line for reports.
+    /// Returns the record as a line for reports, with message and fields shortened together.
     pub fn line(&self) -> Line {
         let mut text = printable(&self.message);
         for (key, value) in &self.fields {
@@ -89,7 +89,7 @@ fn time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// Limits a text for reports, and escapes its control characters.
+/// Escapes the control characters of a string for reports, and limits its size.
 pub fn printable_line(text: &str) -> String {
     let mut text = printable(text);
     text.truncate(text.floor_char_boundary(LINE_LIMIT));

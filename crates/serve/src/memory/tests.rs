@@ -9,7 +9,7 @@ fn memory() -> Memory {
     Memory::new(10, 4)
 }
 
-/// Whether bytes are reserved at once. If they are not, a slow body is evicted.
+/// Reserves bytes without waiting, or else evicts a slow body. Returns whether the bytes were reserved.
 fn grows(share: &mut Share, by: usize, now: Instant) -> bool {
     share.reserve_or_evict(by, now, now + MEMORY_TIMEOUT)
 }
@@ -38,7 +38,7 @@ async fn the_oldest_body_can_always_grow_to_the_largest_size() {
     assert!(grows(&mut oldest, 1, now) && grows(&mut second, 4, now) && grows(&mut third, 2, now));
     assert!(!grows(&mut third, 1, now), "three bytes are the oldest body's");
     assert!(grows(&mut oldest, 3, now));
-    // The bytes that the finished body releases suffice for the body that is the oldest then.
+    // The second body is the oldest now. It has the largest size already, so no bytes must stay free for it.
     oldest.finish();
     drop(oldest);
     assert!(grows(&mut third, 2, now), "the second is as large as can be");
@@ -59,7 +59,7 @@ async fn the_smallest_waiting_body_grows_first() {
 }
 
 #[tokio::test]
-async fn no_body_is_evicted_for_one_that_finds_its_bytes_beside_those_of_smaller_ones() {
+async fn no_body_is_evicted_if_the_free_bytes_suffice() {
     let (memory, start) = (memory(), Instant::now());
     let [mut oldest, mut slow, mut large, mut small, mut done] = [(); 5].map(|()| memory.share());
     assert!(grows(&mut oldest, 4, start) && grows(&mut slow, 1, start));
@@ -149,7 +149,7 @@ async fn the_wait_for_memory_is_limited_over_all_growths() {
     assert_eq!(polled, Poll::Ready(Err(Ended::Exhausted)), "no time remains");
 }
 
-/// Pauses of a task on a busy machine: up to a given number of milliseconds each, in a sequence that `seed` determines.
+/// Pauses of a task on a busy machine, of up to `longest` milliseconds each, in a sequence that `seed` determines.
 struct Pauses {
     seed: u64,
     longest: u64,
@@ -162,7 +162,7 @@ impl Pauses {
     }
 }
 
-/// Receives a body of `bytes` bytes by parts as `body::read` does: the reservation doubles up to `largest`.
+/// Receives a body of `bytes` bytes in parts as `body::read` does: the reservation doubles up to `largest`.
 async fn receive(share: &mut Share, bytes: usize, largest: usize, pauses: &mut Pauses) -> Result<(), Ended> {
     let mut reserved = 3;
     loop {
@@ -186,7 +186,7 @@ async fn stall(memory: Memory, mut pauses: Pauses) -> Result<(), Ended> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_slow_bodies_stay_as_the_memory_holds_beside_a_large_one() {
+async fn as_many_slow_bodies_stay_as_fit_into_the_memory_with_a_large_one() {
     for seed in 0..200 {
         let memory = Memory::new(256, 96);
         let pauses = |number| Pauses { seed: seed * 100 + number, longest: seed };
@@ -205,7 +205,8 @@ async fn as_many_slow_bodies_stay_as_the_memory_holds_beside_a_large_one() {
             }
         }
         while stalled.try_join_next().is_some() {}
-        // The oldest body may grow to 96 bytes, the other holds 48, and the large one 80. A third would exceed 256.
+        // The oldest body may grow to 96 bytes, the other holds 48, and the large one 80. A third stalled body would
+        // exceed 256 bytes.
         assert_eq!(stalled.len(), 2, "pauses of up to {seed} ms");
     }
 }

@@ -1,11 +1,11 @@
-//! Elements of status pages: sections, tables and lists of terms. Pure; every text except titles, captions and column heads
-//! is escaped.
+//! Elements of status pages: sections, tables and lists of terms. Pure. Problems, the values of terms and the cells of
+//! [`timed_row`] are escaped; all other arguments are HTML.
 
 use std::fmt::Write as _;
 
 use super::Escaped;
 
-/// The first section of a page: whether all is well, the problems, and terms with their texts.
+/// Returns the first section of a page: whether all is well, the problems, and a list of terms with their values.
 pub fn state(problems: &[String], terms: &[(&str, String)]) -> String {
     let (class, state) =
         if problems.is_empty() { ("good", "✓ All is well.") } else { ("bad", "✗ Not all is well.") };
@@ -17,7 +17,7 @@ pub fn state(problems: &[String], terms: &[(&str, String)]) -> String {
     html + &self::terms(terms) + "</section>"
 }
 
-/// A list of terms with their texts.
+/// Returns a list of terms with their values.
 pub fn terms(terms: &[(&str, String)]) -> String {
     let mut html = "<dl>".to_owned();
     for (term, text) in terms {
@@ -27,14 +27,14 @@ pub fn terms(terms: &[(&str, String)]) -> String {
     html + "</dl>"
 }
 
-/// A section with a table, or with a sentence if there are no rows.
+/// Returns a section with a table, or with the sentence `none` if there are no rows.
 pub fn section(id: &str, title: &str, none: &str, rows: &str, table: impl Fn(&str) -> String) -> String {
     let content = if rows.is_empty() { format!("<p>{none}</p>") } else { table(rows) };
     format!("<section aria-labelledby={id}><h2 id={id}>{title}</h2>{content}</section>")
 }
 
-/// A table with a caption and a header for each column; `rows` are whole `<tr>` elements. It scrolls by itself, so that a narrow
-/// window does not.
+/// Returns a table with a caption and a header for each column; `rows` are whole `<tr>` elements. In a narrow window the table
+/// scrolls, and not the page.
 pub fn table(id: &str, caption: &str, columns: &[&str], rows: &str) -> String {
     let heads: String = columns.iter().map(|column| format!("<th scope=col>{column}")).collect();
     format!(
@@ -43,7 +43,7 @@ pub fn table(id: &str, caption: &str, columns: &[&str], rows: &str) -> String {
     )
 }
 
-/// A row whose first cell is a time.
+/// Returns a row whose first cell is a time.
 pub fn timed_row(texts: &[&str]) -> String {
     let cells = texts.iter().enumerate().map(|(column, text)| match column {
         0 => format!("<td class=num>{}", Escaped(to_seconds(text))),
@@ -52,13 +52,13 @@ pub fn timed_row(texts: &[&str]) -> String {
     format!("<tr>{}", cells.collect::<String>())
 }
 
-/// A time in RFC 3339, which is UTC, as words: `2026-01-01 00:00:00 UTC`. Other texts stay.
+/// Formats a time in RFC 3339 with offset `Z` as `2026-01-01 00:00:00 UTC`; returns other strings unchanged.
 pub fn utc(time: &str) -> String {
     let is_time = time.ends_with('Z') && time.as_bytes().get(10) == Some(&b'T');
     if is_time { format!("{} UTC", to_seconds(time).replacen('T', " ", 1)) } else { time.to_owned() }
 }
 
-/// A time in RFC 3339 without fractions of a second; all times are in UTC.
+/// Returns a time in RFC 3339 without fractions of a second and without the offset `Z`, which all times have.
 pub fn to_seconds(time: &str) -> &str {
     time.split_once('.').map_or(time.trim_end_matches('Z'), |(seconds, _)| seconds)
 }

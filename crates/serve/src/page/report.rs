@@ -1,4 +1,4 @@
-//! Requests for a status page and its document, and the reuse of recent reports.
+//! Requests for a status page and its JSON document, and the reuse of recent reports.
 //!
 //! The handlers of the monitoring ports call it.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of the reports' age")]
@@ -13,22 +13,22 @@ use serde::Serialize;
 
 use crate::http::{Request, Response, content, text};
 
-/// The path of the page on the monitoring port.
+/// The path of the HTML page on the monitoring port.
 pub const PAGE: &str = "/status";
-/// The path of the document on the monitoring port.
+/// The path of the JSON document on the monitoring port.
 pub const DOCUMENT: &str = "/status.json";
 
 /// The time for which a report is reused, so that frequent requests cost little.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// The form of a report that a request asks for.
+/// The requested form of a report: HTML page or JSON document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Page,
     Document,
 }
 
-/// Returns the form of the report that a request asks for; `None` for a request of another path or method.
+/// Returns the requested form of the report; `None` for another path or method.
 pub fn requested(request: &Request) -> Option<Form> {
     let form = match request.uri().path() {
         PAGE => Form::Page,
@@ -38,7 +38,7 @@ pub fn requested(request: &Request) -> Option<Form> {
     matches!(*request.method(), Method::GET | Method::HEAD).then_some(form)
 }
 
-/// The response with a report as JSON.
+/// Returns the response with a report as JSON.
 pub fn document(report: &impl Serialize) -> Response {
     match serde_json::to_vec(report) {
         Ok(json) => content(StatusCode::OK, HeaderValue::from_static("application/json"), json),

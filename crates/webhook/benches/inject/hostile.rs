@@ -2,7 +2,7 @@
 //! each profile (1000 by default).
 //!
 //! Measures the thread's processor time, which other programs affect only through the caches. A slow review is
-//! repeated, and its shortest time counts. Prints percentiles, the slowest reviews, and the slowest review of each
+//! repeated, and its shortest time is used. Prints percentiles, the slowest reviews, and the slowest review of each
 //! shape (see [`hostile::SHAPES`]).
 
 #![expect(clippy::disallowed_methods, reason = "reads files, holds the clock")]
@@ -98,7 +98,7 @@ impl Times {
     }
 }
 
-/// Reviews a pod; returns the processor time in milliseconds and the text of [`response`].
+/// Reviews a pod; returns the processor time in milliseconds and the result of [`response`].
 fn timed(profile: &dyn Profile, text: &str) -> (f64, String) {
     let before = cpu();
     let said = response(profile, text);
@@ -118,8 +118,8 @@ fn response(profile: &dyn Profile, text: &str) -> String {
     }
 }
 
-/// Returns the measured profiles with their names: Istio's injection with the built-in configuration, with that in the
-/// bench's input directory and with a legacy one, and Dapr's injection.
+/// Returns the measured profiles with their names: Istio's injection with the built-in configuration, with the one in
+/// the bench's input directory if it exists, and with a legacy one; and Dapr's injection.
 fn profiles() -> Vec<(Arc<dyn Profile>, &'static str)> {
     let istio = |texts: &Texts| -> Arc<dyn Profile> {
         istio::build(istio::Options::default(), ClusterState::new(Native::Off))(texts).unwrap().into()
@@ -139,7 +139,7 @@ fn profiles() -> Vec<(Arc<dyn Profile>, &'static str)> {
     profiles
 }
 
-/// The processor time of this thread in milliseconds.
+/// Returns the processor time of this thread in milliseconds.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the kernel has a clock for each thread");
     Duration::from(time).as_secs_f64() * 1e3

@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 /// Returns the directory with a recorded review and the injection's configuration: `BENCH_INPUT`, by default
-/// `../shared/perf/inject`. A relative path starts at the repository, because benches run in the directory of their package.
+/// `../shared/perf/inject`. A relative path is relative to the repository; benches run in the directory of their package.
 pub(crate) fn directory() -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     repository.join(std::env::var_os("BENCH_INPUT").unwrap_or_else(|| "../shared/perf/inject".into()))
 }
 
-/// The placeholder for a number in the text of a review.
+/// The placeholder for a number in a serialized review.
 const MARK: &str = "@@";
 
 /// The kind of reviewed pods.

@@ -40,8 +40,8 @@ impl Shown {
         of_hundred(&mut self.took, percent)
     }
 
-    /// Returns the processor times of one review in milliseconds: that of the server and that of the generator. Other
-    /// load of the machine affects them less than the rate.
+    /// Returns the server's and the generator's processor time for one review, in milliseconds. Other load on the
+    /// machine affects them less than the rate.
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     pub(crate) fn cost(&self) -> (f64, f64) {
         let reviews = self.took.len() as f64;

@@ -72,8 +72,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs all loads in rounds of random order, so that other load of the machine affects all of them alike. Each round
-/// also loads `floor`, the [`echo`] server, with the reviews of Istio's replicas: it sends responses of the same size
+/// Runs all loads in rounds of random order, so that other load on the machine affects all of them alike. Each round
+/// also sends the reviews of Istio's replicas to `floor`, the [`echo`] server, which returns responses of the same size
 /// without reviewing.
 async fn over_https(program: &Program, floor: &Program, all: &[Reviews; 4]) -> Result<()> {
     let aims = [UNSEEN, REPLICAS, DAPR, DAPR];

@@ -1,4 +1,4 @@
-//! Reviews pods within this process, without HTTP: from the text of a review to the text of its response.
+//! Reviews pods within this process, without HTTP: from a serialized review to its serialized response.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 use crate::input::{Mesh, Reviews};
 use test_support::api::Api;
 
-/// The numbers of rounds and of reviews in each round. The median round counts.
+/// The number of rounds, of [`REVIEWS`] reviews each. The median round is reported.
 const ROUNDS: usize = 15;
 const REVIEWS: usize = 1000;
 
@@ -36,7 +36,7 @@ impl Profiles {
         Ok(Self { istio: istio(dir)?, dapr: dapr(api, anchors.path(), probe).await? })
     }
 
-    /// Returns the profile of the mesh of these reviews.
+    /// Returns the profile for these reviews' mesh.
     pub(crate) fn of(&self, reviews: &Reviews) -> &dyn Profile {
         match reviews.mesh {
             Mesh::Istio => &*self.istio,
@@ -109,7 +109,7 @@ pub(crate) fn processor_time(of: UsageWho) -> f64 {
     micros / 1e3
 }
 
-/// The target for one review, in milliseconds.
+/// Returns the target for one review, in milliseconds.
 pub(crate) fn aim(reviews: &Reviews) -> f64 {
     use crate::input::Pods;
     match (reviews.mesh, reviews.pods) {

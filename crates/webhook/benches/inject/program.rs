@@ -120,7 +120,7 @@ impl Program {
         Ok(ticks * 1e3 / USER_HZ)
     }
 
-    /// The peak resident memory in MiB.
+    /// Returns the peak resident memory in MiB.
     pub(crate) fn peak(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;

@@ -1,4 +1,4 @@
-//! Flags of Dapr's injection, which is off by default. Further settings are the environment variables of Dapr's chart.
+//! Flags of Dapr's injection, which is off by default. Other settings are the environment variables of Dapr's chart.
 //!
 //! The binary flattens these flags into its command line.
 

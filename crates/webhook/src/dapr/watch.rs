@@ -1,7 +1,7 @@
 //! Watches a Dapr mesh: accounts, the mesh's Configuration, Components, the issuer's Secret and the file of the trust
 //! anchors.
 //!
-//! The binary starts [`watch_mesh`] as a task. If a resource cannot be watched, the reviews that need it report it as
+//! The binary starts [`watch_mesh`] as a task. If a resource cannot be watched, reviews that need it report that it is
 //! missing.
 
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use super::mesh::{CONFIGURATION, Mesh};
 use crate::cluster_state::{is_absent, pages};
 use crate::files::{parent, read_at_most};
 
-/// The Secret with the issuer's certificate and key, and the trust anchors of release 1.4.2.
+/// The name of the Secret that contains the issuer's certificate and key, and the trust anchors, in release 1.4.2.
 const BUNDLE: &str = "dapr-trust-bundle";
 /// The size limit of the trust anchors' file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
@@ -115,7 +115,7 @@ async fn watch_issuer(api: Api<Secret>, mesh: &Mesh) {
     .await;
 }
 
-/// Watches the file of the trust anchors. While it is unreadable, the last content stays valid.
+/// Watches the file of the trust anchors. While it is unreadable, the last content stays in effect.
 async fn watch_anchors(trust_files: &TrustFiles, mesh: &Mesh) {
     let path = &trust_files.anchors;
     let mut watch = Watch::new([parent(path)]);

@@ -39,7 +39,7 @@ pub(super) struct Configuration {
     pub(super) istio_namespace: Option<String>,
 }
 
-/// A flag of a configuration that is not read.
+/// A flag that names a file of the configuration, although the file is not read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unused {
     #[error("{0} has no effect without --injectConfig: add that, or remove {0}")]
@@ -49,10 +49,10 @@ pub enum Unused {
 }
 
 impl WebhookFlags {
-    /// Checks that the files that flags name are read: otherwise another configuration than the named one would be used.
+    /// Checks that the files that flags name are read: otherwise a configuration other than the named one would be used.
     ///
     /// # Errors
-    /// A flag names a file, and the source is another.
+    /// A flag names a file, but the source is not files.
     pub fn check_source(&self, source: &Source) -> Result<(), Unused> {
         if matches!(source, Source::Files { .. }) {
             return Ok(());

@@ -23,13 +23,13 @@ const LAG: Duration = Duration::from_secs(5);
 /// The time between two turns. In a turn, each replica performs all steps.
 const TURN: Duration = Duration::from_secs(5);
 /// The time without the API server after which a replica may present an expired certificate: a third of [`LIFETIME`],
-/// which remains when a certificate is due for renewal, less two turns.
+/// which remains when a certificate is due for renewal, minus two turns.
 const OUTAGE: Duration = Duration::from_secs(190);
 
 #[derive(Debug, Clone)]
 struct Network {
     now: Duration,
-    /// For each replica the time since which it does not reach the API server.
+    /// For each replica, the time since which it does not reach the API server; `None` if it does.
     lost: [Option<Duration>; 2],
 }
 
@@ -261,8 +261,8 @@ impl Cluster {
         self.check([false; 2]);
     }
 
-    /// Checks that a certificate that API servers trust stays trusted until the replica presents another one. Replicas
-    /// in `is_exempt` may present one that is no longer trusted.
+    /// Checks that a certificate that API servers trust stays trusted until the replica presents another one. The
+    /// certificate of a replica in `is_exempt` may lose this trust.
     fn check(&mut self, is_exempt: [bool; 2]) {
         for (at, is_exempt) in is_exempt.into_iter().enumerate() {
             let is_trusted = self.is_trusted(at);
@@ -298,7 +298,7 @@ impl StateMachineTest for Rotation {
         match event {
             Event::Wait(_) => {
                 while cluster.now + TURN <= network.now {
-                    // A replica that does not reach the API server for longer than [`OUTAGE`] cannot renew its
+                    // A replica that has not reached the API server for longer than [`OUTAGE`] cannot renew its
                     // certificate, which may then expire.
                     let is_old = |since: Duration| (cluster.now + TURN).saturating_sub(since) > OUTAGE;
                     for (replica, since) in cluster.replicas.iter_mut().zip(network.lost) {
@@ -319,7 +319,7 @@ impl StateMachineTest for Rotation {
     }
 
     /// Checks that replicas that reach the API server agree on one certificate, which is trusted and does not expire
-    /// soon, and send no further patches.
+    /// soon, and stop sending patches.
     fn teardown(mut cluster: Cluster, _: Network) {
         for replica in &mut cluster.replicas {
             replica.is_trusted = false;

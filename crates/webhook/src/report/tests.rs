@@ -1,4 +1,4 @@
-//! Reports of servers.
+//! Tests of a server's status report.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,7 +57,7 @@ fn problems_are_states_and_not_past_refusals() {
     let fault = |what, text| reporter.activity.reloaded(what, at(2), Some(text));
     let (pod, rule, reason) = ("shop/web".to_owned(), "error", "past".to_owned());
     reporter.activity.refused(Refused { time: at(0), pod, rule, reason });
-    // The reason of a part that was never loaded is that of its readiness.
+    // A part that was never loaded is reported only as not ready, with the same reason.
     fault(Reload::Configuration, "bad");
     reporter.readiness.missing("configuration", "bad");
     assert_eq!(reporter.build(at(2)).problems(), ["not ready: configuration: bad"]);

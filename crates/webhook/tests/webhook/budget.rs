@@ -1,4 +1,4 @@
-//! Tests of reviews that exceed their budget of work while the patch is written.
+//! Tests of reviews whose patch exceeds its length limit.
 
 use serde_json::json;
 use webhook::{ClusterState, Native, Route, Texts, istio};

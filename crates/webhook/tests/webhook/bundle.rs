@@ -45,7 +45,7 @@ impl Stage {
         self.api.until("the caBundle of Dapr's webhook", right).await;
     }
 
-    /// Waits until both of our webhooks have this caBundle.
+    /// Waits until both of Istio's webhooks have this caBundle.
     async fn until_bundle(&self, bundle: &str) {
         self.api.until("the caBundle", |api| (bundles(api)[..2] == [bundle, bundle]).then_some(())).await;
     }

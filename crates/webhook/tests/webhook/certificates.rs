@@ -168,7 +168,7 @@ async fn a_certificate_is_renewed_before_it_expires_and_stays_trusted() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_the_certificate_of_its_directory_to_root() {
+async fn a_restart_keeps_the_certificate_in_the_directory_readable_by_its_owner_only() {
     let dir = tempfile::tempdir().unwrap();
     let start = || {
         let store = CertificateStore::Directory(dir.path().to_owned());

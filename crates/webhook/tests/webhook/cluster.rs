@@ -34,7 +34,7 @@ async fn a_resource_that_the_cluster_does_not_have_is_an_empty_list() {
     Program::start(&api, &[]).until_ready().await;
 }
 
-/// A pod that is already bound to a node, such as a static pod, gets the sidecar that this node supports.
+/// A pod that is already bound to a node, such as a static pod, gets the kind of sidecar that this node supports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_node_of_a_pod_decides_about_its_native_sidecar() {
     let api = Api::start().await;
@@ -59,9 +59,9 @@ async fn the_node_of_a_pod_decides_about_its_native_sidecar() {
     }
 }
 
-/// The handler of a RuntimeClass decides whether a pod runs in a sandbox, and the name of a class that is not known.
+/// The handler of a RuntimeClass decides whether a pod has a sandboxed runtime; if the class is not known, its name decides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_handler_of_a_runtime_class_tells_a_sandbox() {
+async fn the_handler_of_a_runtime_class_decides_whether_it_is_sandboxed() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     for (name, handler) in [("strict", "runsc"), ("kata", "runc")] {
@@ -90,7 +90,7 @@ async fn the_handler_of_a_runtime_class_tells_a_sandbox() {
 /// If istiod's ConfigMaps exist, the webhook uses their templates. Otherwise it injects the built-in sidecar with
 /// istiod's default address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_config_maps_of_istiod_are_used_where_they_are() {
+async fn the_config_maps_of_istiod_are_used_if_they_exist() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     let mut program = Program::start(&api, &["--istioNamespace=istio-system", "--nativeSidecars=false"]);
@@ -126,7 +126,7 @@ async fn the_config_maps_of_istiod_are_used_where_they_are() {
     }
 }
 
-/// Returns a review of a pod with an invalid annotation, of the ReplicaSet `owner`.
+/// Returns a review of a pod that has an invalid annotation and belongs to the ReplicaSet `owner`.
 fn review(owner: &str, dry_run: bool) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",

@@ -1,4 +1,4 @@
-//! Tests of configurations in files and ConfigMaps that change during reviews. An invalid one has no effect.
+//! Tests of configurations in files and ConfigMaps that change while the server runs. An invalid one has no effect.
 
 use serde_json::json;
 use tempfile::TempDir;

@@ -100,7 +100,7 @@ async fn malformed_input_ends_only_its_own_connection() {
     let mut rest = Vec::new();
     let _ = plain.read_to_end(&mut rest).await;
     assert!(!rest.starts_with(b"HTTP"), "{rest:?}");
-    // Peers send other data than HTTP over TLS.
+    // Peers send data other than HTTP over TLS.
     for bytes in [&b"\0\x01\x02\x03\r\n\r\n"[..], b"POST /inject HTTP/9.9\r\n\r\n", b"\r\n\r\n\r\n"] {
         let mut connection = stage.connect().await;
         connection.send(bytes).await.unwrap();
@@ -355,14 +355,14 @@ async fn a_review_that_fails_ends_its_own_request_and_no_other() {
     assert_serves(&stage).await;
 }
 
-/// The processor time of this thread in milliseconds.
+/// Returns the processor time of this thread in milliseconds.
 fn cpu() -> i64 {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
     (usage.user_time() + usage.system_time()).num_milliseconds()
 }
 
-/// Asserts that the processor time of `run` is in proportion to its argument: in one of several attempts, because other load
-/// adds to a single one. A quadratic implementation takes a hundred times as long for ten times as many in each of them.
+/// Asserts that the processor time of `run` is roughly in proportion to its argument, in one of several attempts, because other
+/// load adds to a single one. A quadratic implementation takes a hundred times as long for a tenfold argument in each attempt.
 pub(crate) fn assert_in_proportion(count: usize, mut run: impl FnMut(usize)) {
     let mut timed = |count| {
         let begin = cpu();

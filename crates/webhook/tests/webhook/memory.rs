@@ -1,4 +1,4 @@
-//! Tests of the memory limit for request bodies: incomplete bodies, reviews in progress, and valid reviews beside them.
+//! Tests of the memory limit for request bodies: incomplete bodies, reviews in progress, and valid reviews at the same time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -119,8 +119,8 @@ async fn a_request_beyond_the_memory_gets_retry_after() {
     assert_eq!(stage.connect().await.post("/inject", &large(4 * MIB)).await.unwrap().0, 200);
 }
 
-/// Starts the program, and returns it with the MiB by which its resident memory rises beside peers that each send a part of a
-/// body.
+/// Starts the program, lets each of `peers` send a part of a body, and returns the program with the growth of its peak resident
+/// memory in MiB.
 async fn growth(api: &Api, peers: usize, announced: usize, sent: usize) -> (Program, usize) {
     let mut program = Program::start(api, &[]);
     program.until_ready().await;
@@ -159,7 +159,7 @@ async fn many_small_bodies_take_little_more_than_their_size() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     let (program, growth) = growth(&api, 200, 128 << 10, 127 << 10).await;
-    // The bodies have 25 MiB, and connections and TLS some 30 KiB each.
+    // The bodies have 25 MiB in all, and each connection with TLS takes some 30 KiB.
     assert!(growth < 48, "{growth} MiB");
     let metrics = get(program.monitoring, "/metrics").await.unwrap();
     assert!(!metrics.contains(REFUSED), "{metrics}");

@@ -1,5 +1,5 @@
-//! Tests pods that both Istio's and Dapr's injection review, called as by an API server: in either order, and again if
-//! the other one has changed the pod.
+//! Tests of pods that Istio's and Dapr's injection both review, called as by an API server: in either order, and the
+//! first one again after the second has changed the pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn names(pod: &Value) -> BTreeSet<String> {
     unique
 }
 
-/// Returns the pod after both webhooks, and a second review by the first because the second has changed the pod.
+/// Returns the pod after reviews by both webhooks, and another one by the first, because the second has changed the pod.
 async fn injected(endpoint: &Endpoint, order: [&str; 2], pod: &Value) -> Value {
     let mut pod = pod.clone();
     for path in [order[0], order[1], order[0]] {

@@ -1,4 +1,4 @@
-//! Compares the names of metrics, on which dashboards and alerts depend, with a file.
+//! Compares names, types and labels of the metrics, on which dashboards and alerts depend, with a file.
 
 use std::time::Duration;
 

@@ -77,7 +77,7 @@ impl Program {
         Self::of_program(program, api, &flags, &[&own, variables].concat())
     }
 
-    /// The peak resident memory in MiB.
+    /// Returns the peak resident memory in MiB.
     pub(crate) fn peak(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -239,7 +239,7 @@ async fn release_1_4_2_does_not_start_without_authenticated_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_injections_in_one_program_and_a_watchdog_beside_them() {
+async fn one_program_serves_both_injections_and_runs_the_watchdog() {
     let api = Api::start().await;
     let anchors = tempfile::NamedTempFile::new().unwrap();
     let program = Program::of_both_injections(&api, anchors.path()).await;

@@ -28,7 +28,8 @@ use test_support::client::{Connection, NAME, trusting};
 /// A time limit of the server that no trial reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(2 * DEADLINE.as_secs());
 
-/// The program's limits without its limits on time: a trial shortens the limit whose expiry it tests.
+/// Returns the program's limits, but with time limits that no trial reaches; a trial shortens the limit whose expiry it
+/// tests.
 pub(crate) fn patient() -> Limits {
     Limits {
         first: LONG,
@@ -41,7 +42,8 @@ pub(crate) fn patient() -> Limits {
     }
 }
 
-/// Returns a function that builds a profile whose patch sets one annotation to the configuration's text.
+/// Returns a function that builds a profile. The profile's patch sets the annotations to the configuration and the review's
+/// variables.
 pub(crate) fn stamp() -> Build {
     Arc::new(|texts: &Texts| match texts.config.clone().unwrap_or_default() {
         text if text.starts_with("bad") => Err(format!("{text} is not a configuration")),
@@ -165,7 +167,7 @@ impl Server {
         get(self.monitoring, path).await
     }
 
-    /// Waits until the response contains `wanted`; panics with the last response.
+    /// Waits until the response contains `wanted`; panics with the last response after [`DEADLINE`].
     pub(crate) async fn until(&self, path: &str, wanted: &str) -> String {
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
@@ -183,7 +185,7 @@ impl Server {
     }
 }
 
-/// Gets head and body of a response over plain HTTP; `None` without a listener.
+/// Gets head and body of a response over plain HTTP; `None` if no listener responds.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -276,7 +278,7 @@ pub(crate) fn bundles_of(api: &Api, name: &str) -> Vec<String> {
     found["webhooks"].as_array().unwrap().iter().map(decode).collect()
 }
 
-/// Returns a review of a pod, of this version of the admission API and with this value of the label `inject`.
+/// Returns a review in this version of the admission API, of a pod with this value of the label `inject`.
 pub(crate) fn review(version: &str, uid: &str, inject: &str) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"),

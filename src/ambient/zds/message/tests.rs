@@ -47,7 +47,8 @@ fn what_is_no_acknowledgement_is_refused_with_its_reason() {
     assert_eq!(Response::decode(&[]), Err(Error::NoAck));
     // A payload of a newer protocol.
     assert_eq!(Response::decode(&hex("1200")), Err(Error::NoAck));
-    // A field that is cut off, a group that does not end, text that is not UTF-8, a varint where a message belongs.
+    // A field that is cut off, a group that does not end, a string that is not UTF-8, a varint where a message belongs, and a
+    // varint that is too long.
     for bytes in ["0a", "0a05", "0b", "0a030a01ff", "0801", "ffffffffffffffffffff01"] {
         let error = Response::decode(&hex(bytes)).unwrap_err();
         assert!(matches!(error, Error::Response(_)), "{bytes}: {error}");

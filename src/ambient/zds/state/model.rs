@@ -1,7 +1,7 @@
-//! A model of a node: pods are enrolled and removed while ztunnels connect, respond late, refuse, and vanish.
+//! A model of a node: pods are enrolled and removed while ztunnels connect, respond late, refuse, and disconnect.
 //!
-//! [`Ztunnel`] is the model of a ztunnel, which fails the test where the real one would exit. [`Node`] has the
-//! connections and callers as the server has them. [`Node::check`] asserts the invariants.
+//! [`Ztunnel`] is the model of a ztunnel, which fails the test if the real one would exit. [`Node`] has the connections and callers
+//! as the server has them. [`Node::check`] asserts the invariants.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +24,7 @@ enum Event {
     /// A connection is closed, and what is in its queue is lost. Its ztunnel ends, too, or connects again if the flag
     /// is false.
     Closes(Index, bool),
-    /// A connection does its next step.
+    /// A connection takes its next step.
     Steps(Index),
     /// A ztunnel refuses the next request.
     Refuses(Index),
@@ -87,7 +87,7 @@ struct Link {
     session: Session<u8, Option<usize>>,
     queue: VecDeque<Update>,
     ztunnel: Ztunnel,
-    /// The update or request of the snapshot whose response has not been read, with that response.
+    /// The update, or request from the snapshot, whose response has not been read, with that response.
     pending: Option<(Update, Response)>,
 }
 
@@ -172,7 +172,7 @@ impl Node {
         self.send_waiting();
     }
 
-    /// Closes a connection: adds that it has not acknowledged go to the next one.
+    /// Closes a connection: adds that its ztunnel has not acknowledged go to the connection that is the newest then.
     fn closes(&mut self, at: usize) -> Ztunnel {
         let link = self.links.remove(at);
         let missed = self.state.leave(link.id);
@@ -193,7 +193,7 @@ impl Node {
         self.links.iter().any(has)
     }
 
-    /// One step of the server's loop; returns whether there was anything to do.
+    /// Runs one step of the server's loop; returns whether there was anything to do.
     fn steps(&mut self, at: usize) -> bool {
         let link = &mut self.links[at];
         match link.session.advance() {
@@ -249,7 +249,7 @@ proptest! {
             node.applies(event);
         }
         node.check();
-        // A ztunnel that connects last gets everything by its snapshot.
+        // A ztunnel that connects last gets everything in its snapshot.
         node.connects(Ztunnel::default());
         node.check();
     }

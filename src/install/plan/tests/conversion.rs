@@ -1,4 +1,4 @@
-//! Conversions of single plugins to lists, what a removal puts back, and files that other programs have renamed.
+//! Tests of conversions of single plugins to lists, of what a removal restores, and of files that other programs have renamed.
 
 use libcni::conflist::List;
 
@@ -9,14 +9,14 @@ fn a_single_plugin_is_converted_to_a_list_before_its_file_is_removed() {
     let settings = chained();
     let mut before = after(&settings, node(BinaryState::Same, Vec::new()));
     before.networks = Ok(vec![file("10-a.conf", CONF)]);
-    // The original is recorded first, so that a removal can put it back wherever the agent is killed.
+    // The original is recorded first, so that a removal can restore it whenever the agent is killed.
     let expected = [
         step(Reason::Recorded, "write /net/.istio-cni.owned"),
         step(Reason::EntryMissing, "write /net/10-a.conflist"),
         step(Reason::Converted, "remove /net/10-a.conf"),
     ];
     assert_eq!(steps(&install(&settings, &before)), expected);
-    // The agent is killed after each step but the last.
+    // The agent is killed before each step; the next plan continues, and a removal restores the original.
     for killed in 0..3 {
         assert_eq!(steps(&install(&settings, &before)), expected[killed..]);
         assert_eq!(removed(&settings, before.clone()), vec![file("10-a.conf", CONF)], "after {killed} steps");
@@ -27,7 +27,7 @@ fn a_single_plugin_is_converted_to_a_list_before_its_file_is_removed() {
 }
 
 #[test]
-fn the_original_comes_back_when_the_entry_goes_to_another_network() {
+fn the_original_is_restored_when_the_entry_moves_to_another_network() {
     let (settings, original) = (chained(), file("20-b.conf", CONF));
     let mut node = after(&settings, node(BinaryState::Same, vec![original.clone()]));
     node.networks.as_mut().unwrap().insert(0, file("10-a.conflist", LIST));
@@ -39,12 +39,12 @@ fn the_original_comes_back_when_the_entry_goes_to_another_network() {
     assert_eq!(steps(&install(&settings, &node)), expected);
     let node = after(&settings, node);
     assert_eq!(node.networks.as_ref().unwrap()[1], original);
-    // Then the record names nothing that a removal would put back.
+    // Then the record names nothing that a removal would restore.
     let node = after(&settings, node);
     assert_eq!((node.record.clone().unwrap_or_default().is_empty(), steps(&install(&settings, &node))), (true, vec![]));
 }
 
-/// The configurations after a removal; panics if one of its steps leaves the node without a network.
+/// Returns the configurations after a removal; panics if one of its steps leaves the node without a network.
 fn removed(settings: &InstallSettings, mut node: Snapshot) -> Vec<NetworkFile> {
     for step in removal(settings, &node, Scope::ALL, None).steps {
         apply(settings, &mut node, step.operation);
@@ -70,7 +70,7 @@ fn a_converted_file_is_put_back_by_a_removal_unless_something_newer_exists() {
         // Another program has written the list: without the entry, or with other plugins.
         (vec![file("10-a.conflist", &bare)], vec![file("10-a.conf", CONF)]),
         (vec![file("10-a.conflist", &extended)], vec![file("10-a.conflist", &without)]),
-        // The network is gone, and another one is there.
+        // Another network has replaced it.
         (vec![file("20-b.conflist", LIST)], vec![file("20-b.conflist", LIST)]),
     ] {
         let node = Snapshot { networks: Ok(given), ..chained.clone() };
@@ -82,7 +82,7 @@ fn aside(name: &str, content: &[u8]) -> SetAside {
     SetAside::of(name, content.to_vec(), 0o644).unwrap()
 }
 
-/// The steps of a removal in the configuration directory, with what they write.
+/// Returns the steps of a removal in the configuration directory, with what they write.
 fn changes(settings: &InstallSettings, node: &Snapshot) -> Vec<(String, String)> {
     let steps = removal(settings, node, Scope::ALL, None).steps.into_iter();
     let steps = steps.filter(|step| step.operation.path().starts_with("/net"));
@@ -182,7 +182,7 @@ fn a_recorded_file_that_no_runtime_reads_is_not_selected() {
 }
 
 #[test]
-fn the_original_comes_back_when_the_mode_becomes_a_copy() {
+fn the_original_is_restored_when_the_mode_becomes_a_copy() {
     let (original, owned) =
         (file("10-a.conf", CONF), settings(Mode::Owned { primary: None, file: "02-a.conflist".to_owned() }));
     let before = after(&chained(), node(BinaryState::Same, vec![original.clone()]));

@@ -1,4 +1,4 @@
-//! Changes of the mode, killed agents, and removals without flags.
+//! Tests of changes of the mode, of killed agents, and of removals without flags.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn a_change_of_mode_and_a_removal_without_flags_remove_files_of_every_former_mod
     }
 }
 
-/// The agent is killed after each step of one mode; the next one has another mode.
+/// An agent is killed after each step in one mode; the next agent has another mode.
 #[test]
 fn the_next_agent_removes_the_files_of_a_killed_one() {
     let owned = settings(Mode::Owned { primary: None, file: "03-mesh.conflist".to_owned() });
@@ -71,7 +71,7 @@ fn the_next_agent_removes_the_files_of_a_killed_one() {
     }
 }
 
-/// Tests a copy of a version that writes no record.
+/// The copy was made by a version that writes no record.
 #[test]
 fn an_unrecorded_copy_of_the_default_name_is_removed() {
     let owned = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
@@ -82,7 +82,7 @@ fn an_unrecorded_copy_of_the_default_name_is_removed() {
     assert_eq!(names, ["10-a.conflist"]);
 }
 
-/// The owner writes its single plugin again, beside the list that was converted from it and has no entry any more.
+/// The owner writes its single plugin again after a removal, which has restored it.
 #[test]
 fn a_single_plugin_that_is_written_again_is_converted_again() {
     let settings = chained();

@@ -1,4 +1,4 @@
-//! Plans beside Multus, which copies a network with the plugin's entry.
+//! Tests of plans on nodes with Multus, which copies or reads a network with the plugin's entry.
 
 use libcni::conflist;
 
@@ -16,7 +16,7 @@ fn single(network: &str) -> String {
     format!(r#"{{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","delegates":[{network}]}}"#)
 }
 
-/// A node with Multus and the network that it has copied.
+/// Returns a node with Multus and the network that Multus has copied.
 fn beside(name: &str, multus: &str, network: &str) -> Snapshot {
     let mut node = node(BinaryState::Same, vec![file(name, multus), file("10-a.conflist", network)]);
     node.plugins.insert("multus".to_owned());
@@ -32,7 +32,7 @@ fn names(node: &Snapshot) -> Vec<&str> {
     node.networks.iter().flatten().map(|file| file.name.as_str()).collect()
 }
 
-/// The list with the entry of these settings.
+/// Returns the list with the entry of these settings.
 fn chained_list() -> String {
     content(&after(&chained(), node(BinaryState::Same, vec![file("10-a.conflist", LIST)])), "10-a.conflist")
 }
@@ -51,7 +51,7 @@ fn the_entry_is_behind_multus_and_in_the_network_that_it_copies() {
     assert_eq!(content(&node, "10-a.conflist"), chained_list());
     let multus = content(&node, "00-multus.conflist");
     assert!(multus.contains(LIST) && multus.matches(r#""type": "istio-cni""#).count() == 1, "{multus}");
-    // The next copy has the entry. Multus then runs the plugin once nevertheless.
+    // The next copy has the entry. Multus must run the plugin only once nevertheless.
     let copied = beside("00-multus.conflist", &copy(&chained_list()), &chained_list());
     assert_eq!(chained_network(copied.networks.as_ref().unwrap()).as_deref(), Some("net"));
     let node = after(&chained(), copied);
@@ -73,7 +73,7 @@ fn a_removal_takes_the_plugin_out_of_each_copy() {
     }
 }
 
-/// Multus writes its file again, beside the list into which the former one was converted.
+/// Multus writes its file again, next to the list into which the former file was converted.
 #[test]
 fn a_new_version_of_a_converted_copy_does_not_name_the_plugin_after_a_removal() {
     let mut node = after(&chained(), beside("00-multus.conf", &single(LIST), LIST));
@@ -105,24 +105,24 @@ fn a_copy_without_the_entry_is_an_obstacle_to_a_named_network() {
     assert!(install(&named, &after(&named, beside("00-multus.conflist", &other, LIST))).is_empty());
 }
 
-/// Multus' file as its daemon writes it, with the path as the daemon's container mounts the directory.
+/// Returns Multus' file as its daemon writes it, with the path under which the daemon's container mounts the directory.
 fn shim(network: &str) -> String {
     let path = format!("/host/etc/cni/net.d/{network}");
     format!(r#"{{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim","clusterNetwork":"{path}"}}"#)
 }
 
-/// The file of the thin plugin, as an operator writes it.
+/// Returns the file of the thin plugin, as an operator writes it.
 fn by_path(network: &str) -> String {
     shim(network).replace("multus-shim", "multus")
 }
 
-/// The list of a single plugin and the entry.
+/// Returns the list of a single plugin and the entry.
 fn listed(single: &str) -> String {
     let single = conflist::Single::decode(single.as_bytes()).unwrap();
     String::from_utf8(single.chained(&chained().entry.chained())).unwrap()
 }
 
-/// The node on which a file was converted before Multus read the list.
+/// Returns the node on which a file was converted before Multus read the list.
 fn converted_before(multus: &str) -> Snapshot {
     let mut node = after(&chained(), node(BinaryState::Same, vec![file("10-a.conf", CONF)]));
     assert_eq!(names(&node), ["10-a.conflist"]);
@@ -150,7 +150,7 @@ fn the_entry_is_in_the_list_that_the_daemon_of_multus_reads() {
         (names(&removed), content(&removed, "10-a.conflist")),
         (vec!["00-multus.conf", "10-a.conflist"], LIST.to_owned())
     );
-    // The daemon removes its file at its end: the list is the node's network, and has the entry.
+    // When the daemon removes its file on exit, the list is the node's network, and has the entry.
     node.networks.as_mut().unwrap().remove(0);
     assert!(install(&chained(), &node).is_empty());
 }
@@ -182,9 +182,9 @@ fn the_file_of_the_daemon_stays_while_its_list_does_not_exist() {
     assert_eq!(names(&after(&chained(), node)), ["00-multus.conf"]);
 }
 
-/// A former version of the agent made a list of the daemon's file.
+/// A former version of the agent converted the daemon's file to a list; this version must restore the file.
 #[test]
-fn a_list_of_the_daemons_file_is_taken_back() {
+fn the_daemons_file_replaces_a_list_that_was_converted_from_it() {
     let list = listed(&shim("10-a.conflist"));
     let mut node = beside("00-multus.conflist", &list, LIST);
     node.plugins.insert("multus-shim".to_owned());
@@ -218,9 +218,9 @@ fn a_named_network_that_the_daemon_does_not_read_is_warned_about() {
     assert_eq!(named("10-a.conflist"), [""; 0]);
 }
 
-/// Neither is a path that Multus reads.
+/// Neither file has a path that Multus reads, so the single plugin is converted, and restored by the removal.
 #[test]
-fn another_text_with_the_name_of_a_file_has_no_effect() {
+fn a_path_that_multus_does_not_read_has_no_effect() {
     for other in [
         r#"{"cniVersion":"0.3.1","name":"x","type":"bridge","ipam":{"file":"/etc/cni/net.d/10-a.conf"}}"#.to_owned(),
         by_path("10-a.conf").replace("/cni/net.d", "/flannel"),
@@ -311,16 +311,16 @@ fn a_file_that_multus_reads_by_its_path_keeps_its_name() {
 }
 
 #[test]
-fn the_original_comes_back_once_multus_does_not_read_the_list() {
+fn the_original_is_restored_once_multus_does_not_read_the_list() {
     let mut node = after(&chained(), converted_before(&by_path("10-a.conflist")));
     node.networks.as_mut().unwrap().retain(|file| file.name == "10-a.conflist");
     let node = removed(&chained(), after(&chained(), node));
     assert_eq!(node.networks.unwrap(), [file("10-a.conf", CONF)]);
 }
 
-/// The file was converted between the start of Multus' daemon, which has found the former name, and the daemon's first file.
+/// The file was converted after Multus' daemon had found its former name, and before the daemon wrote its own file.
 #[test]
-fn the_original_comes_back_if_multus_reads_it_by_its_path() {
+fn the_original_is_restored_if_multus_reads_it_by_its_path() {
     let node = after(&chained(), converted_before(&shim("10-a.conf")));
     assert_eq!(names(&node), ["00-multus.conflist", "10-a.conf"]);
     assert!(install(&chained(), &after(&chained(), node)).is_empty());
@@ -373,7 +373,7 @@ fn an_owned_copy_of_the_file_of_multus_names_the_plugin_once() {
     assert!(owned.contains(LIST) && owned.matches(r#""type": "istio-cni""#).count() == 1, "{owned}");
 }
 
-/// Multus' newer file has a copy with the plugin, which the operator's choice of a network requires.
+/// Multus' newer file has a copy with the plugin, which must stay because the operator has named that network.
 #[test]
 fn a_newer_file_of_multus_stays_as_it_is_when_the_entry_goes_to_the_network() {
     let mut node = after(&chained(), beside("00-multus.conf", &single(LIST), LIST));
@@ -389,6 +389,6 @@ fn a_newer_file_of_multus_stays_as_it_is_when_the_entry_goes_to_the_network() {
         (names(&node), content(&node, "00-multus.conf")),
         (vec!["00-multus.conf", "10-a.conflist"], single(&chained_list()))
     );
-    // Then the record names nothing that a removal would put back.
+    // Then the record names nothing that a removal would restore.
     assert!(install(&named, &after(&named, node)).is_empty());
 }

@@ -1,4 +1,4 @@
-//! Networks that a runtime would refuse, or not use: unknown versions, missing plugins, earlier files, CRI-O's default network.
+//! Tests of networks that a runtime would refuse, or not use: unknown versions, missing plugins, earlier files, CRI-O's default network.
 
 use super::*;
 use crate::install::settings::OfRuntime;
@@ -129,7 +129,7 @@ fn an_earlier_file_than_the_named_one_is_an_obstacle_or_a_warning() {
         assert_waits(&install(&settings, &before), &[words]);
         assert!(has_entry(&settings, &before, "20-b.conflist"), "{words}");
     }
-    // Multus is the first file of the runtime, and runs the named network.
+    // Neither Multus, which runs the named network, nor a broken file after that network is an obstacle.
     let multus = r#"{"cniVersion":"0.3.1","name":"multus","type":"multus","clusterNetwork":"b"}"#;
     for before in [with(file("00-multus.conf", multus)), with(file("30-c.conflist", ""))] {
         let plan = install(&settings, &before);
@@ -142,7 +142,7 @@ fn a_broken_file_before_the_copy_of_a_named_network_is_an_obstacle() {
     let before = |first: &str| node(BinaryState::Same, vec![file(first, ""), file("20-b.conflist", LIST)]);
     let settings = owned_of("20-b.conflist");
     assert_waits(&install(&settings, &before("00-x.conflist")), &["no runtime loads /net/00-x.conflist"]);
-    // The copy comes before the file.
+    // A broken file after the copy is not an obstacle.
     let plan = install(&settings, &before("10-x.conflist"));
     assert_eq!((texts(&plan), plan.warnings), (Vec::new(), Vec::new()));
 }

@@ -1,6 +1,6 @@
-//! A client for trials of the netns tier, which run it in a namespace. Sends one request and prints the response,
-//! `refused` or `silence`. Usage: `connect tcp|udp DESTINATION [SOURCE [MARK]]`. A socket with a mark may have any
-//! source address, as ztunnel's sockets do. A datagram only counts as a response if it comes from the destination.
+//! A client for trials of the netns tier, which run it in a namespace. Sends one request and prints the response, `refused` or `silence`.
+//! Usage: `connect tcp|udp DESTINATION [SOURCE [MARK]]`. A socket with a mark may have any source address, as ztunnel's sockets do.
+//! Datagrams from peers other than the destination are not responses.
 
 #![expect(clippy::print_stdout, reason = "prints the result for the test")]
 

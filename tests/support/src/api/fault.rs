@@ -14,7 +14,7 @@ pub struct Fault {
     injected: Injected,
 }
 
-/// The kind of failure.
+/// How a request fails.
 #[derive(Debug, Clone)]
 pub(super) enum Injected {
     Response(Failure),
@@ -23,7 +23,7 @@ pub(super) enum Injected {
     Held,
 }
 
-/// Closes the connection without a response.
+/// An error that makes the server close the connection without a response.
 #[derive(Debug)]
 pub(super) struct Cut;
 
@@ -42,7 +42,7 @@ impl Fault {
         Self { method, part: part.to_owned(), left: usize::MAX, injected: Injected::Response(failure) }
     }
 
-    /// Limits the number of failures.
+    /// Limits how many requests fail.
     pub fn times(self, left: usize) -> Self {
         Self { left, ..self }
     }
@@ -91,7 +91,7 @@ impl Fault {
     }
 }
 
-/// The active faults, in the order of their addition.
+/// The active faults, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 

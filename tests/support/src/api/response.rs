@@ -21,9 +21,9 @@ pub(super) struct Failure {
     pub(super) code: u16,
     pub(super) reason: String,
     pub(super) message: String,
-    /// The seconds of the header `Retry-After` and of the details' `retryAfterSeconds`.
+    /// The seconds in the header `Retry-After` and in `details.retryAfterSeconds`.
     pub(super) retry_after: Option<u32>,
-    /// The object's name in the details.
+    /// The object's name, in `details.name`.
     name: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The field selector for a pod's node.
 pub(super) const NODE: &str = "spec.nodeName";
 
-/// A request's parameters.
+/// The query parameters of a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Query {
     parameters: BTreeMap<String, String>,
@@ -47,7 +47,7 @@ impl Query {
         self.get(key)?.parse().ok()
     }
 
-    /// The node to which the field selector is limited.
+    /// Returns the node to which the field selector limits the query.
     pub(super) fn node(&self) -> Option<&str> {
         self.fields.iter().find_map(|term| match term {
             Term::Is(key, node) if key == NODE && !node.is_empty() => Some(node.as_str()),

@@ -23,7 +23,7 @@ impl Key {
         Self { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Returns the key from `kind` and metadata. Appends `s` or, to an `s`, `es` for the plural, which is right for the
+    /// Derives the key from `kind` and metadata. The plural is the kind followed by `s` or, after an `s`, by `es`, which is right for the
     /// kinds in tests.
     pub(super) fn of(object: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -75,7 +75,7 @@ impl Change {
 #[derive(Default)]
 pub(super) struct Store {
     objects: BTreeMap<Key, Arc<Stored>>,
-    /// The keys of the pods by node name, an index that the real API server has, too.
+    /// The keys of the pods by node name, an index that the real API server has as well.
     bound: BTreeMap<String, BTreeSet<Key>>,
     revision: u64,
     history: Vec<Change>,

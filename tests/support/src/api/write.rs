@@ -50,7 +50,7 @@ pub(super) fn issue(store: &Store, key: &Key, seen: &Seen, number: usize) -> Res
     Ok(response::object(201, &request))
 }
 
-/// Answers a `SelfSubjectAccessReview`.
+/// Responds to a `SelfSubjectAccessReview`.
 pub(super) fn review(denied: &[String], seen: &Seen) -> Response<Body> {
     let mut review = seen.body.clone();
     let resource = &review["spec"]["resourceAttributes"]["resource"];

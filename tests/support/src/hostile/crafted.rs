@@ -1,5 +1,4 @@
-//! Hostile content that is written against single algorithms of the injection: merge keys, copied keys, escapes,
-//! patches.
+//! Hostile content that targets single algorithms of the injection: merge keys, copied keys, escapes, patches.
 
 use serde_json::{Map, Value, json};
 

@@ -50,7 +50,7 @@ const CONTAINER_LISTS: [List; 12] = [
     ("env", r#"{"value":"@"}"#),
 ];
 
-/// Annotations that Istio's or Dapr's injection reads, without those that other shapes fill.
+/// Annotations that Istio's or Dapr's injection reads, except those that other shapes set.
 const ANNOTATIONS: [&str; 30] = [
     "sidecar.istio.io/inject",
     "sidecar.istio.io/status",
@@ -84,7 +84,7 @@ const ANNOTATIONS: [&str; 30] = [
     "dapr.io/app-health-check-path",
 ];
 
-/// Texts that are expensive to parse when repeated.
+/// Strings that are expensive to parse when repeated.
 const PIECES: [&str; 16] = [
     "a", "1", ",", "/", ":", "-", "\n", "  ", "- a\n", "a: b\n", "{a: ", "[", r#"{"a":"#, r#"["a","#, "a=b,", "&a *a ",
 ];

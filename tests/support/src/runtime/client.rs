@@ -42,7 +42,7 @@ impl Cri {
         Ok(Self { runtime, service: RuntimeServiceClient::new(channel) })
     }
 
-    /// Performs one call. An error's text is the runtime's message.
+    /// Performs one call. An error consists of the method and the runtime's message.
     fn call<T>(&self, method: &str, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
         match self.runtime.block_on(call) {
             Ok(response) => Ok(response.into_inner()),
@@ -54,30 +54,31 @@ impl Cri {
         self.service.clone()
     }
 
-    /// The runtime's name and version.
+    /// Returns the runtime's name and version.
     pub fn version(&self) -> Result<String> {
         let version = self.call("Version", self.service().version(VersionRequest::default()))?;
         Ok(format!("{} {}", version.runtime_name, version.runtime_version))
     }
 
-    /// The conditions of the runtime and, in `info`, the loaded CNI configuration.
+    /// Returns the conditions of the runtime and, in `info`, the loaded CNI configuration.
     pub fn status(&self) -> Result<StatusResponse> {
         self.call("Status", self.service().status(StatusRequest { verbose: true }))
     }
 
-    /// Creates a sandbox by a handler, for which the runtime calls ADD, and returns its ID. The empty handler is the default.
+    /// Creates a sandbox with a runtime handler, for which the runtime calls ADD, and returns its ID. An empty `handler` selects the
+    /// default.
     pub fn run_sandbox(&self, config: &PodSandboxConfig, handler: &str) -> Result<String> {
         let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.to_owned() };
         Ok(self.call("RunPodSandbox", self.service().run_pod_sandbox(request))?.pod_sandbox_id)
     }
 
-    /// The state, the addresses and, in `info`, the runtime's details of a sandbox.
+    /// Returns the state, the addresses and, in `info`, the runtime's details of a sandbox.
     pub fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatusResponse> {
         let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
         self.call("PodSandboxStatus", self.service().pod_sandbox_status(request))
     }
 
-    /// All sandboxes, ready or not.
+    /// Returns all sandboxes, ready or not.
     pub fn sandboxes(&self) -> Result<Vec<PodSandbox>> {
         Ok(self.call("ListPodSandbox", self.service().list_pod_sandbox(ListPodSandboxRequest::default()))?.items)
     }
@@ -107,7 +108,7 @@ impl Cri {
         Ok(id)
     }
 
-    /// The exit code of a container; an error if it is running.
+    /// Returns the exit code of a container; fails if the container has not exited.
     pub fn exit_code(&self, id: &str) -> Result<i32> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let status = self.call("ContainerStatus", self.service().container_status(request))?.status;
@@ -116,7 +117,7 @@ impl Cri {
         Ok(status.exit_code)
     }
 
-    /// The time of the first failure among the remaining containers with this name in a sandbox.
+    /// Returns the time of the first failure among the remaining containers with this name in a sandbox.
     pub fn failed_at(&self, sandbox: &str, name: &str) -> Result<SystemTime> {
         let filter = ContainerFilter { pod_sandbox_id: sandbox.to_owned(), ..ContainerFilter::default() };
         let request = ListContainersRequest { filter: Some(filter) };

@@ -26,8 +26,8 @@ pub enum Families {
     Dual,
 }
 
-/// Returns the text of a configuration list. `leases` is the directory in which `host-local` records allocated
-/// addresses; `chained` is added as the last plugin.
+/// Returns a configuration list as JSON. `leases` is the directory in which `host-local` records allocated addresses; `chained` is added as
+/// the last plugin.
 pub fn text(families: Families, leases: &Path, chained: Option<&Value>) -> String {
     let (ranges, routes) = match families {
         Families::V4 => (json!([[{ "subnet": "10.222.0.0/24" }]]), json!([{ "dst": "0.0.0.0/0" }])),
@@ -62,7 +62,7 @@ pub fn plugin(run_dir: &Path) -> Value {
 
 /// Replaces a configuration list.
 pub fn replace(path: &Path, text: &str) -> Result<()> {
-    // The new file is written to the same directory: containerd does not notice files that are moved from another one.
+    // The new file is written to the same directory, because containerd does not notice files that are moved in from another directory.
     let new = path.with_extension("new");
     fs::write(&new, text)?;
     fs::rename(&new, path)?;

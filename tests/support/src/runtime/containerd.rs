@@ -1,11 +1,11 @@
-//! The configuration of containerd, and how it gets an image.
+//! Configures containerd, and imports images into it.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Imports an image archive into the containerd of a node's directory. `path` is the runtime's `PATH`.
+/// Imports an image archive into the containerd whose socket is in `dir`. `path` is the runtime's `PATH`.
 pub(super) fn import(dir: &Path, archive: &Path, path: &str) -> Result<()> {
     let output = Command::new("env")
         .arg(format!("PATH={path}"))

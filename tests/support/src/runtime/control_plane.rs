@@ -1,4 +1,4 @@
-//! An API server in the netns of a test node, with the node, the agent's DaemonSet, and pods with the status that a kubelet would
+//! An API server double in the netns of a test node. It has the node, the agent's DaemonSet, and pods with the status that a kubelet would
 //! report.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -57,7 +57,7 @@ impl ControlPlane {
         self.report(pod, json!({ "phase": "Pending" }));
     }
 
-    /// Sets the status of a pod whose validation has failed.
+    /// Creates or replaces the pod with the status that a kubelet reports when `istio-validation` fails.
     pub fn report_unvalidated(&self, pod: &Pod, ip: IpAddr) {
         let status = json!({
             "phase": "Pending", "podIP": ip, "podIPs": [{ "ip": ip }],

@@ -1,4 +1,4 @@
-//! The configuration of CRI-O, how it gets an image, and which network it has loaded.
+//! Configures CRI-O, imports images into it, and waits until it has loaded its networks.
 //!
 //! CRI-O calls CHECK after each ADD and, for all sandboxes, when it starts. It calls DEL with the list that libcni cached at ADD.
 
@@ -11,10 +11,10 @@ use anyhow::{Result, ensure};
 
 use super::wait;
 
-/// The storage of images in a node's mount namespace, as `skopeo` names it.
+/// CRI-O's image storage in the node's mount namespace, in the notation of `skopeo`.
 pub(super) const STORAGE: &str = "[vfs@/var/lib/containers/storage+/run/containers/storage]";
 
-/// Imports an image archive into CRI-O's storage by `skopeo`, which runs in CRI-O's namespaces.
+/// Imports an image archive into CRI-O's storage. `skopeo` is a command in CRI-O's namespaces that runs that program.
 pub fn import(mut skopeo: Command, archive: &Path, storage: &str, name: &str) -> Result<()> {
     let from = format!("oci-archive:{}", archive.display());
     let output =
@@ -23,8 +23,8 @@ pub fn import(mut skopeo: Command, archive: &Path, storage: &str, name: &str) ->
     Ok(())
 }
 
-/// Waits until CRI-O has handled all changes of its directory of networks: it handles them in their order, logs each, and then logs
-/// the network that it uses.
+/// Waits until CRI-O has handled all changes in its directory of networks. CRI-O handles changes in order, logs each, and then logs the
+/// network that it uses, so a new file marks the end of the earlier changes.
 pub fn synced(networks: &Path, log: &Path) -> Result<()> {
     static MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = networks.join(format!("{}.mark", MARKS.fetch_add(1, Ordering::Relaxed)));
@@ -86,5 +86,5 @@ enable_nri = false
     )
 }
 
-/// The policy of signatures: an image that the test has made needs none.
+/// The signature policy, which accepts the unsigned image of the test.
 pub(super) const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;

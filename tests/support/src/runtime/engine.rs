@@ -14,9 +14,9 @@ use super::{containerd, crio, gvisor};
 pub enum Engine {
     /// The host's containerd.
     Containerd,
-    /// containerd 2; its directory has `bin` with its programs. The node has the handler of gVisor, where the machine has it.
+    /// containerd 2, from a directory whose `bin` has its programs. The node has gVisor's handler if the machine has gVisor.
     Containerd2(PathBuf),
-    /// CRI-O; its directory has the programs `crio` and `pinns`.
+    /// CRI-O, from a directory that has the programs `crio` and `pinns`.
     Crio(PathBuf),
 }
 
@@ -29,7 +29,7 @@ impl Engine {
         }
     }
 
-    /// Returns how many calls of a plugin start a pod: ADD, and CHECK by CRI-O.
+    /// Returns how often the runtime calls a plugin when it starts a pod: once for ADD and, with CRI-O, once for CHECK.
     pub fn calls_at_start(&self) -> usize {
         match self {
             Self::Containerd | Self::Containerd2(_) => 1,
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// Returns the `PATH` of the runtime, as that of a system service. containerd finds its shims by it.
+    /// Returns the runtime's `PATH`, which is as for a system service. containerd finds its shims on it.
     pub(super) fn path(&self) -> String {
         const DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         match self {
@@ -59,7 +59,7 @@ impl Engine {
         dir.join(format!("{}.sock", self.name()))
     }
 
-    /// Returns the configuration in a node's directory, and the paths of configuration and socket on a usual node.
+    /// Returns the path of the configuration in a test node's directory, and the default paths of configuration and socket on a real node.
     pub(super) fn on_a_node(&self, dir: &Path) -> [PathBuf; 3] {
         match self {
             Self::Containerd | Self::Containerd2(_) => [
@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// Returns the command line.
+    /// Returns the runtime's command line.
     pub(super) fn command(&self, dir: &Path) -> Vec<OsString> {
         match self {
             Self::Containerd | Self::Containerd2(_) => {

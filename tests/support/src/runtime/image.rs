@@ -14,8 +14,8 @@ use tar::{Builder, EntryType, Header};
 
 const TYPE: &str = "application/vnd.oci.image";
 
-/// Writes the image `name` to `archive`. `programs` are paths in the image and their sources; the first is the entry
-/// point, with `args`. `stop` is the stop signal: process 1 ignores SIGTERM unless it handles it.
+/// Writes the image `name` to `archive`. `programs` are paths in the image and their sources; the first is the entry point, with `args`.
+/// `stop` is the stop signal; SIGTERM would have no effect on a process 1 that has no handler for it.
 pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let layer = layer(programs)?;
     let (first, program) = programs.first().context("an image needs a program")?;

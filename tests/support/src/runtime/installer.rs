@@ -24,8 +24,8 @@ const LOG: &str = "install-cni.log";
 /// The address of the readiness endpoint in the node's netns.
 const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 
-/// Mounts the root at `$0`, and copies the runtime's configuration `$1` to `$2` there, beside a file for the socket `$3`; what the machine
-/// itself has in these directories is not there.
+/// Mounts the root at `$0` with an empty `/etc` and `/run`, so that the machine's own configurations and sockets are hidden. Copies the
+/// runtime's configuration `$1` to `$2` in it, and creates an empty file in place of the socket `$3`.
 const MOUNT_ROOT: &str = r#"
 mount --rbind / "$0"
 mount -t tmpfs tmpfs "$0/etc"
@@ -59,8 +59,8 @@ impl<'n> Installer<'n> {
         Self::run(node, node.command(&program), api_server, dirs.iter().map(String::as_str).chain(args.iter().copied()))
     }
 
-    /// Starts the daemon as [`start`](Self::start), in a mount namespace in which it has the node's root as in a container, and finds the
-    /// directories of networks and plugins by the runtime's configuration there. `args` are additional flags.
+    /// Starts the daemon like [`start`](Self::start), but in a mount namespace in which it sees the node's root as a container does. The
+    /// daemon takes the directories of networks and plugins from the runtime's configuration there. `args` are additional flags.
     pub fn finding(node: &'n Node, api_server: SocketAddr, args: &[&str]) -> Result<Self> {
         let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
         let (root, [config, at, socket]) = (node.new_dir("root")?, node.engine().on_a_node(node.dir()));

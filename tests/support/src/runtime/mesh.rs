@@ -63,7 +63,7 @@ impl Mesh {
         &self.cluster
     }
 
-    /// The plugin's run directory.
+    /// Returns the plugin's run directory.
     pub fn run_dir(&self) -> &Path {
         &self.run_dir
     }

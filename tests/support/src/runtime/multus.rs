@@ -15,7 +15,7 @@ use super::node::Node;
 use super::service::child_of;
 use super::{signals, wait};
 
-/// The program that writes the configuration; its name is that of the process, too.
+/// The program that writes the configuration, and the name of its process.
 const ENTRYPOINT: &str = "thin_entrypoint";
 /// The service account's directory in a pod, from which the program takes token and CA.
 const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
@@ -30,7 +30,7 @@ pub struct Multus<'n> {
 }
 
 impl<'n> Multus<'n> {
-    /// Copies the plugin, from the directory of its programs, to the node.
+    /// Links the plugin, which is in `programs`, into the node's plugin directory, and creates a service account's directory.
     pub fn install(node: &'n Node, programs: &Path) -> Result<Self> {
         let multus = Self { node, programs: programs.to_owned(), entrypoint: None };
         symlink(programs.join("multus"), node.plugins().join("multus"))?;
@@ -39,8 +39,8 @@ impl<'n> Multus<'n> {
         Ok(multus)
     }
 
-    /// Starts the DaemonSet's program and waits until it has written the configuration: by default a copy of the first file of the
-    /// configuration directory.
+    /// Starts the DaemonSet's program and waits until it has written the configuration, which by default embeds a copy of the first file in
+    /// the configuration directory.
     pub fn start(&mut self, api_server: SocketAddr, args: &[&str]) -> Result<()> {
         let (networks, log) = (self.node.networks(), self.log());
         let written = File::create(&log)?;
@@ -58,7 +58,7 @@ impl<'n> Multus<'n> {
         }
         command.args(["--multus-log-level=verbose", "--skip-multus-binary-copy", "--skip-tls-verify"]).args(args);
         command.env("KUBERNETES_SERVICE_PROTOCOL", "http");
-        // The program writes the host in brackets, in which the Go that builds the plugin here accepts addresses of IPv6 only.
+        // The program writes the host in brackets, where the Go version that builds Multus here accepts only IPv6 addresses.
         let host = match api_server.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
@@ -83,17 +83,17 @@ impl<'n> Multus<'n> {
         Ok(())
     }
 
-    /// The path of the kubeconfig that the DaemonSet's program writes.
+    /// Returns the path of the kubeconfig that the DaemonSet's program writes.
     pub fn kubeconfig(&self) -> PathBuf {
         self.node.networks().join("multus.d/multus.kubeconfig")
     }
 
-    /// The path of the configuration of CNI 1.0.0.
+    /// Returns the path of the configuration for CNI 1.0.0.
     pub fn list(&self) -> PathBuf {
         self.node.networks().join("00-multus.conflist")
     }
 
-    /// The path of the configuration of former versions.
+    /// Returns the path of the configuration for earlier CNI versions.
     pub fn single(&self) -> PathBuf {
         self.node.networks().join("00-multus.conf")
     }

@@ -64,7 +64,7 @@ impl Node {
         self.service.cri()
     }
 
-    /// Returns the runtime's kind.
+    /// Returns which container runtime the node runs.
     pub fn engine(&self) -> &Engine {
         self.service.engine()
     }
@@ -121,7 +121,8 @@ impl Node {
         self.loaded_from(&self.network(), condition, holds)
     }
 
-    /// Waits until the runtime has loaded a list from a file, the first one, that satisfies the predicate.
+    /// Waits until the runtime has loaded a list that satisfies the predicate. `file` must be the first file in the directory, which is the
+    /// one that CRI-O loads.
     pub fn loaded_from(&self, file: &Path, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
         match self.engine() {
             Engine::Containerd | Engine::Containerd2(_) => conflist::loaded(self.cri(), condition, holds),
@@ -230,8 +231,7 @@ impl Drop for Cgroup {
 }
 
 impl Cgroup {
-    /// Returns the existing directories of a cgroup: that in the unified hierarchy, or those in each hierarchy of
-    /// version 1.
+    /// Returns the existing directories of a cgroup, in the unified hierarchy or in the version 1 hierarchies.
     fn directories(name: &str) -> Vec<PathBuf> {
         let root = Path::new("/sys/fs/cgroup");
         let hierarchies = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());

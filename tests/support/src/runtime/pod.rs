@@ -271,7 +271,7 @@ impl Container {
     }
 }
 
-/// The namespaces of a pod: each container has a PID namespace of its own, as the kubelet asks by default.
+/// Returns the kubelet's default namespace options for a pod: each container has its own PID namespace.
 fn namespaces() -> NamespaceOption {
     NamespaceOption { pid: NamespaceMode::Container.into(), ..NamespaceOption::default() }
 }

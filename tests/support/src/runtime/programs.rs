@@ -66,7 +66,7 @@ impl Programs {
         Ok(dir)
     }
 
-    /// Finds Multus: the variable `MULTUS` is the directory of `multus` and `thin_entrypoint`.
+    /// Finds the directory of `multus` and `thin_entrypoint`, which the variable `MULTUS` names.
     pub fn multus() -> Result<PathBuf, String> {
         let dir = env::var_os("MULTUS").map(PathBuf::from).ok_or("MULTUS names no directory of Multus")?;
         for program in ["multus", "thin_entrypoint"] {

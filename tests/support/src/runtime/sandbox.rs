@@ -83,7 +83,7 @@ impl<'n> Sandbox<'n> {
         String::from_utf8(output.stdout)?.parse().with_context(|| format!("request from {container} to {address}"))
     }
 
-    /// Returns the pod's addresses, in the order of the families; none if the runtime knows none.
+    /// Returns the pod's addresses, in the order of the families; empty if the runtime reports none.
     pub fn ips(&self) -> Result<Vec<IpAddr>> {
         let status = self.status()?.status.context("no status")?;
         let network = status.network.context("no network")?;
@@ -97,7 +97,7 @@ impl<'n> Sandbox<'n> {
         self.ips()?.first().copied().context("the pod has no address")
     }
 
-    /// Returns the runtime's path of the pod's netns, `CNI_NETNS`.
+    /// Returns the path of the pod's netns as the runtime reports it, `CNI_NETNS`.
     pub fn netns_path(&self) -> Result<String> {
         let info = self.status()?.info.remove("info").context("no verbose status")?;
         let info: Value = serde_json::from_str(&info)?;

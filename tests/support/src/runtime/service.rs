@@ -42,7 +42,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the runtime, whose configuration is in the directory, and waits until it responds.
+    /// Starts the runtime, whose configuration is in `dir`, and waits until it responds.
     pub fn start(engine: Engine, dir: &Path) -> Result<Self> {
         signals::check()?;
         let log = File::create(engine.log(dir))?;
@@ -111,7 +111,7 @@ impl Service {
         command
     }
 
-    /// Returns the runtime's kind.
+    /// Returns which container runtime this is.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -147,7 +147,7 @@ impl Drop for Service {
     }
 }
 
-/// Returns the child process of this name, or the only child.
+/// Returns the only child process, or the one with this name if there are several.
 pub(super) fn child_of(parent: Pid, name: &str) -> Result<Pid> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let children = fs::read_to_string(&path).context(path)?;

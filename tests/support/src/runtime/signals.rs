@@ -10,11 +10,11 @@ use anyhow::{Result, bail};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
-/// The process that SIGINT and SIGTERM kill.
+/// Which process SIGINT and SIGTERM kill.
 enum Running {
     Nothing,
     Node(Pid),
-    /// A signal was received, so no further program may be started.
+    /// A signal was received, so no program may be started any more.
     Over,
 }
 

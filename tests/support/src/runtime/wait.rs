@@ -14,7 +14,7 @@ pub fn until<T, E: Display>(condition: &str, probe: impl FnMut() -> Result<T, E>
     until_every(Duration::from_millis(5), condition, probe)
 }
 
-/// Polls `probe` like [`until`], with this pause.
+/// Polls `probe` like [`until`], with this pause between the attempts.
 pub fn until_every<T, E: Display>(
     pause: Duration,
     condition: &str,

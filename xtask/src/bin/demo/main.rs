@@ -61,7 +61,7 @@ fn end(node: Node) -> Result<()> {
     Ok(())
 }
 
-/// Saves the logs beside the programs, where `cargo clean` removes them.
+/// Saves the logs next to the programs, where `cargo clean` removes them.
 fn save_logs(node: &Node) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let dir = program.with_file_name("demo-logs");

@@ -119,8 +119,7 @@ fn last_add_took(run_dir: &Path) -> Result<Duration> {
     Ok(Duration::from_micros(adds.next_back().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
 }
 
-/// Overwrites the network configuration by one without the plugin, and waits until the daemon has restored the chain
-/// entry.
+/// Replaces the network configuration with one that lacks the plugin, and waits until the daemon has restored the chain entry.
 fn restore(page: &Page, node: &Node, without: &[u8]) -> Result<()> {
     let new = node.networks().join("new");
     fs::write(&new, without)?;

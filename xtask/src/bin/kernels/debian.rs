@@ -20,7 +20,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel of a Debian release such as `bookworm`. The first call downloads it; later ones find it in `cache`.
+    /// Returns the kernel of a Debian release such as `bookworm`. The first call downloads it; later ones find it in `cache`.
     pub(crate) fn of(suite: &str, cache: &Path) -> Result<Self> {
         let link = cache.join(suite);
         if !link.exists() {

@@ -34,8 +34,8 @@ use variant::{SKIPPED, Variant};
 
 /// The time limit of a guest.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
-/// The guest's directory of the programs that are built here. It is no path of this machine, because the guest mounts
-/// file systems over some of those, such as `/tmp`.
+/// The guest's directory of the programs that are built here. It is not their directory on this machine, because the guest mounts file
+/// systems over some of this machine's directories, such as `/tmp`.
 const PROGRAMS: &str = "/programs";
 /// The name of the tier's test program in [`PROGRAMS`].
 const TEST: &str = "netns";

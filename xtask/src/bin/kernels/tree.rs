@@ -25,8 +25,7 @@ impl Tree {
         for dir in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "proc", "sys", "dev", "run", "tmp", "etc", "root"] {
             fs::create_dir_all(root.join(dir))?;
         }
-        // Creates these links in each archive: the kernel replaces a link by a directory of the same name in a later
-        // archive.
+        // Each archive needs these links, because the kernel replaces a link with a directory of the same name from a later archive.
         for name in ["bin", "sbin", "lib", "lib64"] {
             symlink(format!("usr/{name}"), root.join(name))?;
         }
@@ -49,7 +48,7 @@ impl Tree {
         libraries.try_for_each(|library| self.copy(Path::new(library)))
     }
 
-    /// Copies a program to `at` without its symbols, which saves memory of the guest.
+    /// Copies a program to `at` without its symbols, which saves memory in the guest.
     pub(crate) fn stripped(&self, path: &Path, at: &Path) -> Result<()> {
         let place = self.place(at)?;
         output(Command::new("strip").arg("-o").arg(place).arg(path)).map(drop)
@@ -145,7 +144,7 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The files among [`entries`].
+/// Returns the files among [`entries`].
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries(dir)?.into_iter().filter(|path| path.is_file()).collect())
 }

@@ -1,11 +1,11 @@
 //! Tests of the sources' errors: log lines name existing entries, and no cause is printed twice.
 //!
-//! A variant either has a source, and its text omits it, or prints its cause and has no source. Reports print the chain
-//! of sources after the text, so a variant with both would print its cause twice.
+//! A variant either has a source, and its message omits it, or its message includes the cause and it has no source. Reports print the chain
+//! of sources after the message, so a variant with both would print its cause twice.
 
 use super::*;
 
-/// Whether the text prints the field that thiserror takes as the source.
+/// Whether the message includes the field that thiserror takes as the source.
 fn prints_its_source(variant: &Variant<'_>) -> bool {
     let attributed = variant.fields.contains("#[from]") || variant.fields.contains("#[source]");
     let named = variant.fields.split(|c: char| c != '_' && !c.is_alphanumeric()).any(|word| word == "source");

@@ -1,18 +1,18 @@
-//! Names of Istio's charts that `values.yaml` does not have.
+//! Names in Istio's charts that `values.yaml` does not have.
 //!
-//! One file may have the values of a whole mesh, so each chart takes the names of all of Istio's charts. Those that nothing here
-//! reads are taken as they are; what the charts' templates refuse is named here, too, because the refusal has a reason.
+//! One file may have the values of a whole mesh, so each chart accepts the names in all of Istio's charts. Names that nothing here reads
+//! may have any value. Names that the charts' templates refuse are also listed here, because the templates give a reason.
 
 use super::kinds::{self, Kind};
 
-/// Names under which a chart of Istio, or this one, keeps its defaults. A release that is upgraded with the values of a former
-/// one has them.
+/// Names under which Istio's charts, or this one, keep their defaults. They are in the values if an upgrade reuses the values of an earlier
+/// release.
 pub(super) const UNREAD_DEFAULTS: [(&str, &str); 2] = [
     ("defaults", "The defaults, as documentation; to change one, write it without this name."),
     ("_internal_defaults_do_not_set", "The defaults of Istio's charts, which are not read."),
 ];
 
-/// Names of Istio's other charts, and of the file for a whole mesh.
+/// Names in Istio's other charts, and in the file for a whole mesh.
 const OTHERS: &[&str] = &[
     "base",
     "configMap",
@@ -33,10 +33,10 @@ const OTHERS: &[&str] = &[
     "ztunnel",
 ];
 
-/// Names of Istio's charts for the whole chart, which have an effect or a kind here.
+/// Names at the top level of Istio's charts that have an effect or a kind here.
 const WHOLE: &[&str] = &["compatibilityVersion", "platform", "profile"];
 
-/// Names of Istio's charts for the node agent.
+/// Names in Istio's chart of the node agent.
 const AGENT: &[&str] = &["privileged", "psp_cluster_role", "rollingMaxUnavailable"];
 
 const AMBIENT: Kind = Kind::Object(&[
@@ -62,7 +62,7 @@ const WEBHOOK: &[&str] = &[
     "templates",
 ];
 
-/// The further names in the map with this path; `is_agent`: of the node agent's chart.
+/// Returns the additional names in the map at this path. `is_agent`: whether the chart is the node agent's.
 pub(super) fn further(path: &str, is_agent: bool) -> Vec<(String, Kind)> {
     let named = |names: &[&str], prefix: &str| -> Vec<(String, Kind)> {
         let kind = |name: &&str| kinds::of(&format!("{prefix}{name}")).unwrap_or(Kind::Any);

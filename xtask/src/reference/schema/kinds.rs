@@ -4,20 +4,21 @@ use serde_json::{Map, Value, json};
 
 use super::kubernetes::{AFFINITY, PEER, RESOURCES, SECCOMP_PROFILE, SELINUX_OPTIONS, TOLERATION, UPDATE_STRATEGY};
 
-/// A kind of value. `null` stands for the default and is of each kind. Templates read flags, numbers and lists of names also from
-/// text, as `--set-string` gives them, and text also from numbers and booleans.
+/// A kind of value. `null` stands for the default and is permitted for each kind. Templates also accept strings as flags, numbers and lists
+/// of names, as `--set-string` passes them, and numbers and booleans as strings.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Any,
     Flag,
     Text,
-    /// Text that may look like an integer to YAML, such as a tag 20241101. Of the tag 1.30 YAML makes 1.3, so it is refused.
+    /// A string, or an integer, as which YAML reads a tag such as 20241101. A fraction is refused, because YAML turns the tag 1.30 into
+    /// 1.3.
     TextOrInteger,
-    /// A number, a boolean or a text, as for a variable of the environment.
+    /// A number, a boolean or a string, as for an environment variable.
     Scalar,
     /// An integer that is at least the first, and at most the second number.
     Integer(u64, Option<u64>),
-    /// An integer of Kubernetes' types, which do not read it from text.
+    /// An integer in Kubernetes' types, which do not accept it as a string.
     StrictInteger(i64, Option<i64>),
     /// A number of objects, or a percentage.
     CountOrPercent,
@@ -25,14 +26,14 @@ pub(super) enum Kind {
     Quantity,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// One of these words, which YAML takes for booleans or numbers without quotes.
+    /// One of these words, which YAML reads as booleans or numbers if they are not quoted.
     LooseWord(&'static [&'static str]),
-    /// Text that matches a pattern, and an example of it.
+    /// A string that matches a pattern, and an example of it.
     Form(&'static str, &'static str),
-    /// The same; numbers and booleans match, too.
+    /// Like `Form`; numbers and booleans match, too.
     LooseForm(&'static str, &'static str),
     List(&'static Kind),
-    /// A list of names that match a pattern without its ends, or a text of them with commas; and an example.
+    /// A list of names that match a pattern, which is given without `^` and `$`, or a string with these names and commas; and an example.
     Names(&'static str, &'static str),
     /// A map with names of the user's choice that match a pattern.
     Map(&'static str, &'static Kind),
@@ -91,7 +92,7 @@ impl Kind {
     }
 }
 
-/// The schema without `null`, which stands for no default in a list.
+/// Returns the schema without `null`, which does not stand for a default in a list.
 fn without_null(mut schema: Value) -> Value {
     if let Some(types) = schema["type"].as_array_mut() {
         types.retain(|kind| kind != "null");
@@ -99,7 +100,7 @@ fn without_null(mut schema: Value) -> Value {
     schema
 }
 
-/// The schema of an integer, also as text.
+/// Returns the schema of an integer, which may also be a string.
 fn integer(least: u64, most: Option<u64>) -> Value {
     let pattern = match (least, most) {
         (_, Some(most)) => {
@@ -116,22 +117,22 @@ fn integer(least: u64, most: Option<u64>) -> Value {
     schema
 }
 
-/// The schema of words. helm prints all of an `enum`, so that `null` is not in it.
+/// Returns the schema of words. helm prints the whole `enum` in an error, so `null` is not in it.
 fn worded(types: &[&str], words: &Value) -> Value {
     json!({ "type": types, "if": { "not": { "type": "null" } }, "then": { "enum": words } })
 }
 
-/// The schema of a map with these names only.
+/// Returns the schema of a map with these names only.
 pub(super) fn object(properties: &Map<String, Value>) -> Value {
     json!({ "type": ["object", "null"], "additionalProperties": false, "properties": properties })
 }
 
-/// The schema of a map with these names and others.
+/// Returns the schema of a map with these names and others.
 pub(super) fn open(properties: &Map<String, Value>) -> Value {
     json!({ "type": ["object", "null"], "properties": properties })
 }
 
-/// The kind of a value by its default.
+/// Returns the kind of a value, derived from its default.
 pub(super) fn like(default: &Value) -> Kind {
     match default {
         Value::Bool(_) => Kind::Flag,
@@ -151,7 +152,7 @@ macro_rules! path {
 const PATH: Kind = Kind::Form(concat!("^", path!(), "$"), "/etc/containerd");
 const LEVELS: Kind =
     Kind::Form(r"^( *([^:, ]+:)?(debug|info|warn|error|fatal|none) *(,|$))*$", "default:info,cni-plugin:debug");
-/// The name of a file: not of its directory or the one above it, nor blank.
+/// The name of a file, neither `.` nor `..` nor blank.
 const FILE_NAME: Kind = Kind::Form(r"^([^/\n]*[^/.\s][^/\n]*)?$", "10-network.conflist");
 /// The name of a label or an annotation.
 const KEY: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
@@ -160,15 +161,15 @@ const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 const LABEL: Kind = Kind::LooseForm(LABEL_VALUE, "canary");
 const NAME: Kind = Kind::Form("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", "canary");
 const NAMESPACES: Kind = Kind::Names("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "team-a");
-/// A registry with the path of a repository in it.
+/// A registry, or a repository's path in it.
 const HUB: Kind = Kind::Form(r"^([^\s/]+(/[^\s/]+)*)?$", "registry.example.com/mesh");
 /// The name of an image, or a whole reference.
 const IMAGE: Kind = Kind::Form(r"^[^\s/]+(/[^\s/]+)*$", "registry.example.com/mesh/agent:1");
-/// A duration of Prometheus.
+/// A Prometheus duration.
 const INTERVAL: Kind = Kind::Form("^(([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$", "30s");
-/// A duration of Go.
+/// A Go duration.
 const DURATION: Kind = Kind::Form(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))*$", "2m");
-/// The URL of a page, without a section.
+/// The URL of a page, without a fragment.
 const URL: Kind = Kind::Form(r#"^(https?://[^\s#$'"{}\\]+)?$"#, "https://wiki.example.com/mesh/alerts.md");
 pub(super) const CIDR: Kind = Kind::Form(
     r"^([0-9]{1,3}(\.[0-9]{1,3}){3}/([12]?[0-9]|3[0-2])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/([1-9]?[0-9]|1[01][0-9]|12[0-8]))$",
@@ -251,7 +252,7 @@ const KINDS: &[(&[&str], Kind)] = &[
     (&["dapr.watchdog.podsPerMinute"], Kind::Integer(1, None)),
 ];
 
-/// The kind of the value with this path, if its default does not show it.
+/// Returns the kind of the value at this path, if its default does not show it.
 pub(super) fn of(path: &str) -> Option<Kind> {
     KINDS.iter().find(|(paths, _)| paths.contains(&path)).map(|(_, kind)| *kind)
 }

@@ -39,7 +39,7 @@ pub(super) const TOLERATION: Kind = Object(&[
     ("tolerationSeconds", StrictInteger(i64::MIN, None)),
     ("value", Text),
 ]);
-/// Kubernetes' own resources, and those with the name of a domain.
+/// Kubernetes' own resources, and extended resources, whose names start with a domain.
 const QUANTITIES: Kind = Map("^(cpu|memory|ephemeral-storage|hugepages-.+|[^/]+/.+)$", &Quantity);
 pub(super) const RESOURCES: Kind = Object(&[("claims", Any), ("limits", QUANTITIES), ("requests", QUANTITIES)]);
 pub(super) const SECCOMP_PROFILE: Kind =

@@ -26,7 +26,7 @@ fn webhook() -> Webhook {
     }
 }
 
-/// An installed cluster, without anything to report.
+/// Returns the state of an installed cluster, for which there is nothing to report.
 fn cluster() -> Facts {
     Facts {
         namespace: "kube-system".into(),
@@ -40,14 +40,14 @@ fn cluster() -> Facts {
     }
 }
 
-/// Returns the warnings and failures: subject, result and text.
+/// Returns the warnings and failures as subject, result and message.
 fn wrong(facts: &Facts) -> Vec<(&'static str, &'static str, String)> {
     let findings = decide(facts, NOW).0.into_iter().filter(|finding| finding.outcome != Outcome::Right);
     findings.map(|finding| (finding.subject, finding.outcome.as_str(), finding.text)).collect()
 }
 
-/// Asserts that exactly one check gives a warning or a failure, with this subject and result and a text that contains
-/// `said`.
+/// Asserts that exactly one check gives a warning or a failure, with this subject and result and with a message that
+/// contains `said`.
 #[track_caller]
 fn only(facts: &Facts, subject: &str, result: &str, said: &str) {
     let found = wrong(facts);
@@ -152,7 +152,7 @@ fn the_platforms_value_is_named_until_agents_are_ready() {
 }
 
 #[test]
-fn sandboxes_and_ciliums_settings() {
+fn sandboxed_runtimes_and_settings_of_cilium_are_reported() {
     only(&Facts { sandboxes: Ok(vec!["gvisor".into()]), ..cluster() }, "RuntimeClass", "warning", "pods of gvisor");
     let with = |settings: &[(&str, &str)]| {
         let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -167,7 +167,7 @@ fn sandboxes_and_ciliums_settings() {
 }
 
 #[test]
-fn questions_without_an_answer_are_warnings() {
+fn state_that_the_api_server_does_not_return_is_a_warning() {
     let no = || "403".to_owned();
     let facts = Facts {
         agents: Err(no()),

@@ -30,7 +30,7 @@ pub(super) fn trials() -> Vec<Trial> {
     checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect()
 }
 
-/// Returns a change of annotations; `None` removes one.
+/// Returns a function that sets annotations, and removes those with `None`.
 fn annotate(changes: &'static [(&'static str, Option<&'static str>)]) -> impl Fn(&mut Value) {
     move |pod| {
         for (name, text) in changes {
@@ -43,7 +43,7 @@ fn annotate(changes: &'static [(&'static str, Option<&'static str>)]) -> impl Fn
     }
 }
 
-/// Says which of several changes a failure is about.
+/// Adds to a failure the change that it is about.
 fn of(what: &str, result: Result<(), Failed>) -> Result<(), Failed> {
     result.map_err(|failed| Failed::from(format!("{what}: {}", failed.message().unwrap_or_default())))
 }
@@ -72,7 +72,8 @@ fn status_port() -> Result<(), Failed> {
     Ok(())
 }
 
-/// An agent without a status port appends none to the author's list, nor does one whose port the list has.
+/// Checks that an agent without a status port appends no port to the author's list of excluded ports, and that no agent
+/// appends a port that the list already contains.
 fn portless() -> Result<(), Failed> {
     let merged = |merged: bool, native| of_mesh(&json!({"enablePrometheusMerge": merged}), native);
     let (usual, native, unmerged) = (merged(true, false)?, merged(true, true)?, merged(false, false)?);
@@ -113,11 +114,11 @@ fn metrics() -> Result<(), Failed> {
         json!({"prometheus.io/port": "8080", "prometheus.io/path": "/m", "prometheus.io/scrape": "true"}),
         json!({TARGETS: "8080:/a"}),
         json!({"prometheus.io/port": "8080", PORT: "15077"}),
-        // No init container has the port in its arguments.
+        // In mode NONE, no init container has the port in its arguments.
         json!({"prometheus.io/port": "8080", PORT: "15077", "sidecar.istio.io/interceptionMode": "NONE"}),
     ] {
         for (at, change) in CHANGES.into_iter().enumerate() {
-            // Of a pod that had no annotation, no record says who wrote the remaining `scrape`.
+            // If the pod had no annotation, no record tells who wrote the remaining `scrape`.
             if at == 2 && annotations == json!({}) {
                 continue;
             }
@@ -129,7 +130,7 @@ fn metrics() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A pod whose probes name a port. It has no annotations, of which `kube-inject` would write a record.
+/// Returns a pod whose probes name a port. It has no annotations, because `kube-inject` would write a record of them.
 fn probed() -> Value {
     let mut pod = simple();
     pod["spec"]["containers"][0]["ports"] = json!([{"name": "http", "containerPort": 80}]);
@@ -193,7 +194,7 @@ fn networks() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns the warnings of `kube-inject` about a pod that have this text.
+/// Returns the warnings of `kube-inject` about a pod that contain `text`.
 fn warnings(injection: &Injection, pod: &Value, text: &str) -> Result<Vec<String>, Failed> {
     let mut document = pod.clone();
     document["apiVersion"] = "v1".into();
@@ -216,8 +217,8 @@ fn lost_network() -> Result<(), Failed> {
     }
 }
 
-/// Istio's record names the fields that the author wrote, and no others, so that only the webhook keeps those that were
-/// added since.
+/// Checks that `kube-inject` warns about fields that were added to an application since its injection: Istio's record
+/// names only the fields that the author wrote, so only the webhook can keep the added ones.
 fn lost() -> Result<(), Failed> {
     let injection = built_in(false)?;
     let mut once = By::KubeInject.inject(&injection, &annotated(&json!({TEMPLATES: "grpc-simple"})))?;
@@ -247,7 +248,7 @@ fn inserted() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Helm's values of the traffic, all unlike the usual ones.
+/// Returns an injection with Helm values for the redirected traffic that all differ from the usual ones.
 fn redirecting() -> Result<Injection, Failed> {
     let config = BuiltIn::default().config()?;
     let proxy = json!({
@@ -283,7 +284,8 @@ fn values() -> Result<(), Failed> {
     check((&first, &all), &simple(), none, &BOTH)
 }
 
-/// Istio's injector records nothing: an annotation may be its author's, or of the former values.
+/// Checks the warning about annotations in a pod that Istio's injector injected: without a record, they may come from
+/// the author or from former values.
 fn unknown_values() -> Result<(), Failed> {
     let (first, plain) = (redirecting()?, built_in(false)?);
     let stripped = |pod: Value| -> Result<Value, Failed> {

@@ -1,5 +1,5 @@
-//! Tests of documents that are injected again: what a former template wrote into the pod's spec is taken away, also where the
-//! status of `kube-inject` has nothing but Istio's names.
+//! Tests of documents that are injected again: what a former template wrote into the pod's spec must be removed, even if the status of
+//! `kube-inject` contains only Istio's names.
 
 use inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Settings, Values};
 use libtest_mimic::{Failed, Trial};
@@ -22,7 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
     checks.into_iter().map(|(name, check)| Trial::test(format!("again/documents/{name}"), check)).collect()
 }
 
-/// Fields of a pod, each in the form of a template.
+/// Fields of a pod's spec, as a template writes them.
 const FIELDS: [&str; 17] = [
     "dnsConfig: {nameservers: [1.1.1.1], searches: [a.b], options: [{name: ndots, value: '2'}]}",
     "dnsPolicy: Default",
@@ -51,7 +51,7 @@ fn of_template(template: &str) -> Result<Injection, Failed> {
     Ok(Injection { name: template.to_owned(), injector: Injector::new(config), native: false, declined: None })
 }
 
-/// A pod with fields that the templates write, too.
+/// Returns a pod with fields that the templates write, too.
 fn own() -> Value {
     let containers = json!([{"name": "app", "image": "i"}]);
     json!({"metadata": {"labels": {"app": "shop", "team": "own"}, "annotations": {"note": "own"}}, "spec": {
@@ -67,7 +67,7 @@ fn without(pod: &Value, name: &str) -> Value {
     pod
 }
 
-/// Checks that the webhook makes of a document what it makes of the pod.
+/// Checks that the webhook turns a document of `kube-inject` into the same pod as the author's pod.
 fn by_webhook_then((first, second): (&Injection, &Injection), pod: &Value) -> Result<(), Failed> {
     let twice = second.inject(&first.kube_inject(pod)?)?;
     let expected = second.inject(pod)?;
@@ -83,7 +83,7 @@ fn fields() -> Result<(), Failed> {
     for template in &templates {
         let first = of_template(template)?;
         for pod in [simple(), own()] {
-            // The API server refuses a volume of two sources.
+            // The API server refuses a volume with two sources.
             if pod == own() && template.contains("volumes") {
                 continue;
             }
@@ -95,7 +95,7 @@ fn fields() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Injections with the built-in templates and these values.
+/// Returns an injection with the built-in templates and these values.
 fn of_values(values: &Value) -> Result<Injection, Failed> {
     let config = BuiltIn::config_with(Values::parse(&values.to_string())?, None, None)?;
     Ok(Injection { name: values.to_string(), injector: Injector::new(config), native: false, declined: None })
@@ -129,7 +129,7 @@ fn gateways() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns what `kube-inject` makes of a document, and its warnings.
+/// Returns the document that `kube-inject` makes of a document, and its warnings.
 fn inject(injection: &Injection, document: Value) -> Result<(Value, Vec<String>), Failed> {
     match injection.injector.inject_document(document, &|_| injection.native)? {
         Document::Workload { document, warnings, .. } => Ok((document, warnings)),
@@ -143,7 +143,7 @@ fn document(mut pod: Value) -> Value {
     pod
 }
 
-/// The members of the status beside those of Istio.
+/// Returns the members of the status other than Istio's.
 fn record(pod: &Value) -> Result<Vec<String>, Failed> {
     let status = pod["metadata"]["annotations"][STATUS].as_str().ok_or("no status")?;
     let status: serde_json::Map<String, Value> = serde_json::from_str(status)?;
@@ -178,7 +178,7 @@ fn cron_job() -> Result<(), Failed> {
             let twice = inject(second, inject(first, document.clone())?.0)?.0;
             let metadata = |document: &Value| document["spec"]["jobTemplate"]["metadata"].clone();
             let (expected, twice) = (without_status(metadata(&expected)), without_status(metadata(&twice)));
-            // The job template's own values are lost where the injection writes others.
+            // The job template's own values are lost if the injection overwrites them.
             if job["annotations"] != own && expected != twice {
                 return Err(format!("{job}: expected {expected}, got {twice}").into());
             }

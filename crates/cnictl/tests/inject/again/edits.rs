@@ -1,4 +1,5 @@
-//! The property of an injection again: a pod that was injected and then edited becomes what the edited pod becomes.
+//! Property of a second injection: a pod that was injected and then edited becomes what the author's pod with the same
+//! edits becomes.
 
 use std::path::Path;
 
@@ -28,7 +29,8 @@ enum Edit {
     NoSecret,
     Volume,
     HostAlias,
-    /// The image of an injected sidecar, which is always the template's or that of the author's recorded sidecar.
+    /// Changes the image of an injected sidecar. The second injection must restore the template's image or that of the
+    /// author's recorded sidecar.
     SidecarImage,
 }
 
@@ -102,7 +104,7 @@ impl Edit {
     }
 }
 
-/// Adds an element to a list that has none of its name.
+/// Adds an element to a list, in place of an element with the same name and IP.
 fn add(list: &mut Value, element: Value) {
     let mut items = list.as_array().cloned().unwrap_or_default();
     items.retain(|item| item["name"] != element["name"] || item["ip"] != element["ip"]);
@@ -110,7 +112,7 @@ fn add(list: &mut Value, element: Value) {
     *list = items.into();
 }
 
-/// Returns the containers that the author's pod has, but the sidecar.
+/// Returns the author's containers except the sidecar.
 fn applications(pod: &mut Value) -> Vec<&mut Value> {
     let is_application = |container: &&mut Value| ["a", "b", "c"].iter().any(|name| container["name"] == *name);
     pod["spec"]["containers"].as_array_mut().into_iter().flatten().filter(is_application).collect()
@@ -127,7 +129,8 @@ fn sidecar(pod: &mut Value) -> Vec<&mut Value> {
     all.filter(|container| container["name"] == "istio-proxy").collect()
 }
 
-/// Returns what counts of a pod: not the record, and not the order of what is sought by name.
+/// Returns the part of a pod that is compared: without records of injections, and with the lists sorted whose order
+/// does not matter.
 fn compared(mut pod: Value) -> Value {
     if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
         annotations.retain(|name, _| !["sidecar.istio.io/status", "proxy.istio.io/overrides"].contains(&name.as_str()));
@@ -142,7 +145,8 @@ fn compared(mut pod: Value) -> Value {
     pod
 }
 
-/// Fails if a pod that was injected with settings and edited is not what the edited pod is with other settings.
+/// Fails unless a pod that is injected, edited and injected with other settings equals the edited pod with only these
+/// other settings.
 pub(super) fn check(settings: &Path) -> Result<(), Failed> {
     let injections = injections(settings, true)?;
     let all = injections.len();

@@ -1,5 +1,5 @@
-//! Tests of pods that others changed after their first injection: what the author and others set stays, and what the
-//! first injection wrote is taken away.
+//! Tests of pods that others changed after their first injection: what the author and others set must stay, and what
+//! the first injection wrote must be removed.
 
 use inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Settings, Values};
 use libtest_mimic::{Failed, Trial};
@@ -59,8 +59,8 @@ fn of_template(template: &str) -> Result<Injection, Failed> {
     Ok(Injection { name: template.to_owned(), injector: Injector::new(config), native: false, declined: None })
 }
 
-/// Checks that the pod that `change` makes of an injected one becomes, injected by each of `seconds`, what the changed
-/// pod becomes, and stays so.
+/// Injects a pod, changes it by `change`, and checks that an injection by each of `seconds` gives the same result as
+/// for the pod that was only changed, and that another injection changes nothing.
 pub(super) fn check(
     (first, seconds): (&Injection, &[&Injection]),
     pod: &Value,
@@ -86,14 +86,14 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The status of the second injection says how the pod was before the first one, which the changes were not.
+/// Removes the records: the second injection records the pod before the first injection, which lacked the changes.
 fn without_status(pod: &Value) -> Value {
     let mut pod = pod.clone();
     if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
         annotations.shift_remove(STATUS);
         annotations.shift_remove("proxy.istio.io/overrides");
     }
-    // With the same settings, the variables keep their order.
+    // The variables are sorted, because with the same settings the second injection keeps their order.
     if let Some(env) = application(&mut pod).and_then(|app| app["env"].as_array_mut()) {
         env.sort_by_key(|variable| variable["name"].to_string());
     }
@@ -155,7 +155,8 @@ fn changed_application() -> Result<(), Failed> {
     check((&extending, &[&extending, &other, &plain]), &pod, change_own_fields, &BOTH)
 }
 
-/// An injection by Istio records neither what it wrote nor what it replaced, and an earlier release only the latter.
+/// Checks applications in pods without a complete record: Istio's injector records neither what it wrote nor what it
+/// replaced, and an earlier release of this project only the latter.
 fn without_record() -> Result<(), Failed> {
     let (extending, other) =
         (of_template(EXTENDING)?, of_template("spec: {containers: [{name: istio-proxy, image: q}]}")?);
@@ -202,7 +203,7 @@ fn status_port() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that the port of the application's metrics that its author changes is the one that the agent scrapes.
+/// Checks that the agent scrapes the port of the application's metrics to which its author changed the annotation.
 fn metrics_port() -> Result<(), Failed> {
     let port = |port: u16, native| of_mesh(&json!({"defaultConfig": {"statusPort": port}}), native);
     let (usual, native, other) = (port(15020, false)?, port(15020, true)?, port(15099, true)?);
@@ -308,8 +309,8 @@ spec: {priorityClassName: ours, containers: [{name: istio-proxy, image: p}]}";
     check((&writing, &[&other]), &simple(), change, &BOTH[..1])
 }
 
-/// The sidecar's variable with the ports of the containers has the same order each time. Istio's own record does not
-/// tell the place of the sidecar.
+/// Checks that the sidecar's variable with the ports of the containers has the same order after each injection,
+/// although Istio's own record does not contain the sidecar's position.
 fn own_sidecar() -> Result<(), Failed> {
     let (native, plain) = (built_in(true)?, built_in(false)?);
     let own = json!({"name": "istio-proxy", "image": "auto", "ports": [{"containerPort": 7}]});
@@ -323,7 +324,7 @@ fn own_sidecar() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that the labels which the webhook derives from others are derived anew, and that the author's stay.
+/// Checks that the labels that the webhook derives from others are derived anew, and that the author's labels stay.
 fn derived_labels() -> Result<(), Failed> {
     const NAME: &str = "service.istio.io/canonical-name";
     const REVISION: &str = "service.istio.io/canonical-revision";
@@ -350,8 +351,8 @@ fn derived_labels() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that labels whose origin kube-inject's status does not record are derived anew where their value is one that an
-/// injection writes, and named where it is not.
+/// Checks that labels whose origin kube-inject's status does not record are derived anew if an injection writes such a value, and named in
+/// a warning otherwise.
 fn canonical_labels() -> Result<(), Failed> {
     const NAME: &str = "service.istio.io/canonical-name";
     const REVISION: &str = "service.istio.io/canonical-revision";

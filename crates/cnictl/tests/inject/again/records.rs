@@ -1,4 +1,4 @@
-//! Tests of records of a former injection that are damaged, or that no injection has written.
+//! Tests of records of a former injection that are damaged, or that no injection wrote.
 
 use inject::istio::{InjectionOutcome, Request};
 use libtest_mimic::{Failed, Trial};
@@ -22,13 +22,13 @@ pub(super) fn trials() -> Vec<Trial> {
     checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect()
 }
 
-/// Returns the pod with a text in an annotation.
+/// Returns the pod with this value of an annotation.
 fn with(mut pod: Value, annotation: &str, text: &str) -> Value {
     pod["metadata"]["annotations"][annotation] = text.into();
     pod
 }
 
-/// Fails unless the pod is refused, by webhook and `kube-inject`, for this annotation and reason.
+/// Fails unless the webhook and `kube-inject` refuse the pod for this annotation and reason.
 fn refused(pod: &Value, annotation: &str, reason: &str) -> Result<(), Failed> {
     let injection = built_in(false)?;
     for result in [injection.inject(pod), injection.kube_inject(pod)] {
@@ -90,7 +90,8 @@ fn taken() -> Result<(), Failed> {
     }
 }
 
-/// Checks that labels and metrics of a pod without a proxy stay, also where they are as an injection writes them.
+/// Checks that a second injection keeps the labels and the metrics annotations of a pod without a proxy, even if they
+/// have the values that an injection writes.
 fn proxyless() -> Result<(), Failed> {
     let labels = [
         json!({}),
@@ -116,7 +117,8 @@ fn proxyless() -> Result<(), Failed> {
                     pod["metadata"]["annotations"][PORT] = port.into();
                 }
                 for by in BOTH {
-                    // An agent does not scrape the default status port of another one.
+                    // The injection may refuse the default status port as a port of metrics, because an agent with
+                    // another status port does not scrape it.
                     let Ok(once) = by.inject(&injection, &pod) else { continue };
                     let twice = by.inject(&injection, &once)?;
                     same(&once, &twice).map_err(|failed| {

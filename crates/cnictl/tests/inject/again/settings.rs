@@ -6,7 +6,7 @@ use inject::istio::{BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh,
 use libtest_mimic::Failed;
 use serde_json::{Value, json};
 
-/// An injector, with what a request says of native sidecars.
+/// An injector, with the support for native sidecars that its requests state.
 pub(super) struct Injection {
     pub(super) name: String,
     pub(super) injector: Injector,
@@ -20,9 +20,9 @@ pub(super) struct Injection {
 pub(super) enum Declined {
     /// The policy is `disabled`.
     Policy,
-    /// The pod's label is that of `neverInjectSelector`.
+    /// The pod has the label that `neverInjectSelector` selects.
     Selector,
-    /// The pod's label `sidecar.istio.io/inject`.
+    /// The pod has the label `sidecar.istio.io/inject: "false"`.
     Label,
 }
 
@@ -42,7 +42,7 @@ impl Declined {
 }
 
 impl Injection {
-    /// Returns the pod as its author asks for no sidecar.
+    /// Returns the pod with the label that declines the sidecar; unchanged if the policy declines it, or nothing does.
     pub(super) fn asked(&self, pod: &Value) -> Value {
         let mut asked = pod.clone();
         match self.declined {
@@ -53,7 +53,8 @@ impl Injection {
         asked
     }
 
-    /// The pod with an image of its own sidecar, if no template here replaces `auto`: such a pod is refused.
+    /// Returns the pod with an image in place of `auto` in its own sidecar, if no template of this injection replaces
+    /// `auto`: such a pod would be refused.
     pub(super) fn with_image(&self, mut pod: Value) -> Value {
         let containers = pod["spec"]["containers"].as_array_mut().into_iter().flatten();
         let auto = containers.filter(|container| container["image"] == "auto");
@@ -74,7 +75,7 @@ pub(super) struct Choice {
     rewrite: bool,
 }
 
-/// Settings of which each two values of two members occur together.
+/// Settings in which most pairs of values of two members occur together.
 pub(super) const CHOICES: [Choice; 12] = [
     Choice {
         template: "sidecar",
@@ -146,7 +147,7 @@ pub(super) const CHOICES: [Choice; 12] = [
     },
 ];
 
-/// A template of a user, with fields that no other template has.
+/// A user's template, with fields that no other template has.
 const TEAM: &str = "metadata: {labels: {team: a}, annotations: {team/of: '{{ .DeploymentMeta.Name }}'}}
 spec:
   dnsPolicy: ClusterFirstWithHostNet
@@ -158,7 +159,7 @@ spec:
 ";
 
 impl Choice {
-    /// Returns the injection with these settings of the corpus.
+    /// Returns the injection with these settings and those in a directory of the corpus.
     pub(super) fn of_corpus(self, directory: &Path) -> Result<Injection, Failed> {
         let read = |name: &str| std::fs::read_to_string(directory.join(name));
         let mut config: Value = inject::yaml::value(&read("config.yaml")?)?;

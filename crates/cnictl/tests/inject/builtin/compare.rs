@@ -28,7 +28,7 @@ pub(crate) fn differences(expected: Value, found: Value) -> Result<Vec<Differenc
     Ok(differences)
 }
 
-/// Adds the differences of two values. Items with names are compared by name, and their order by itself.
+/// Adds the differences of two values. Items with names are compared by name, and the order of the names separately.
 pub(crate) fn compare(path: &str, expected: &Value, found: &Value, differences: &mut Vec<Difference>) {
     match (expected, found) {
         (Value::Object(e), Value::Object(f)) => {
@@ -65,7 +65,7 @@ fn add(path: &str, expected: &Value, found: &Value, differences: &mut Vec<Differ
     differences.push(Difference { path: path.to_owned(), expected: expected.clone(), found: found.clone() });
 }
 
-/// Returns the names of all items, if each has another one.
+/// Returns the names of all items, if all have names and the names are unique.
 fn names(items: &[Value]) -> Option<Vec<String>> {
     let names: Option<Vec<String>> =
         items.iter().map(|item| item.get("name").and_then(Value::as_str).map(str::to_owned)).collect();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::compare::Difference;
 
-/// What a pod is injected with.
+/// A pod, and the configuration with which it is injected.
 pub(crate) struct Inputs {
     /// Istio's configuration.
     pub(crate) config: String,
@@ -34,7 +34,7 @@ pub(crate) struct Explained {
     pub(crate) explains: fn(&Difference, &Inputs) -> bool,
 }
 
-/// Whether a difference is in this part of the sidecar.
+/// Whether a difference is in this part of the sidecar container.
 fn in_proxy(difference: &Difference, part: &str) -> bool {
     difference.path.contains(&format!("/istio-proxy/{part}"))
 }

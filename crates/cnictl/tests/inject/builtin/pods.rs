@@ -1,4 +1,5 @@
-//! Pods, values and meshes of our own, on which the built-in templates and Istio's are compared beside the corpus.
+//! Pods, values and meshes of our own, on which the built-in templates and Istio's are compared in addition to the
+//! corpus.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::case::read;
 const TEMPLATES: [(&str, bool); 4] =
     [("sidecar", true), ("gateway", false), ("grpc-agent", false), ("grpc-simple", false)];
 
-/// Values of the pod's annotations, one pod for each.
+/// Annotations with values, one pod for each.
 const ANNOTATIONS: &[(&str, &str)] = &[
     ("sidecar.istio.io/proxyCPU", "250m"),
     ("sidecar.istio.io/proxyCPULimit", "50m"),
@@ -63,7 +64,7 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("proxy.istio.io/config", "proxyMetadata: {ENVOY_STATUS_PORT: '15031', ENVOY_PROMETHEUS_PORT: '15091'}"),
 ];
 
-/// Changes of Istio's values: a pointer and the new value, separated by lines for values with several.
+/// Changes of Istio's values, each with one or more JSON pointers and the new values.
 const VALUES: &[&[(&str, &str)]] = &[
     &[("/pilot/cni/enabled", "true")],
     &[("/pilot/cni/enabled", "true"), ("/pilot/cni/provider", r#""multus""#)],
@@ -121,7 +122,7 @@ const MESHES: &[&str] = &[
     "extensionProviders: [{name: otel, opentelemetry: {service: otel, port: 4317, resourceDetectors: {}, serviceAttributeEnrichment: OTEL_SEMANTIC_CONVENTIONS}}]",
 ];
 
-/// Returns all pods with names that tell what is special about them.
+/// Returns all pods with their configurations, under names that state what is special about each.
 pub(crate) fn all(corpus: &Path) -> Result<Vec<(String, Inputs)>, Failed> {
     let (config, values) = settings(corpus)?;
     let mut all = Vec::new();
@@ -144,7 +145,7 @@ pub(crate) fn all(corpus: &Path) -> Result<Vec<(String, Inputs)>, Failed> {
                     let mut values = values.clone();
                     set(&mut values, "/pilot/cni/enabled", cni.into())?;
                     set(&mut values, "/global/proxy/tracer", "datadog".into())?;
-                    // The plugin on OpenShift, and istio-init elsewhere.
+                    // The plugin is used on OpenShift, and istio-init on other platforms.
                     let (pod, openshift) = (pod(template, &[(name, value)]), cni);
                     add(format!("{name}: {value}, cni and openshift {cni}"), pod, &values, "{}", openshift);
                 }
@@ -180,13 +181,13 @@ pub(crate) fn all(corpus: &Path) -> Result<Vec<(String, Inputs)>, Failed> {
     Ok(all)
 }
 
-/// Returns Istio's configuration and values: those of the first settings.
+/// Returns Istio's configuration and values, from the first settings of the corpus.
 fn settings(corpus: &Path) -> Result<(String, Value), Failed> {
     let mut all: Vec<_> = std::fs::read_dir(corpus.join("settings"))?.filter_map(|e| Some(e.ok()?.path())).collect();
     all.sort();
     let first = all.first().ok_or("the corpus has no settings")?;
     let mut values: Value = serde_json::from_str(&read(first, "values.json")?)?;
-    // What some settings change is as in the others.
+    // Values that only some settings change are as in the others.
     set(&mut values, "/pilot/cni/enabled", false.into())?;
     set(&mut values, "/global/imagePullPolicy", "".into())?;
     Ok((read(first, "config.yaml")?, values))

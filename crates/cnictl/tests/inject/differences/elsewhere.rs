@@ -1,6 +1,6 @@
 //! The intended differences whose tests are in another suite.
 
-/// Name, file and function of each.
+/// The name of each difference, with the file and function of its test.
 pub(super) const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "value that Go reads as false",

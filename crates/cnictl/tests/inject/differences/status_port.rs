@@ -27,7 +27,8 @@ pub(super) fn metrics() -> Result<(), Failed> {
     privileged()
 }
 
-/// A status port below 1024 gives the same pod whether it stands in an annotation or in the pod's proxy configuration.
+/// Checks that a status port below 1024 results in the same pod whether an annotation or the pod's proxy configuration
+/// sets it.
 fn privileged() -> Result<(), Failed> {
     let injector = Injector::new(BuiltIn::default().config()?);
     let probe = json!({"httpGet": {"port": 8080}});
@@ -56,7 +57,7 @@ fn privileged() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The port of the agent in the pod's own proxy configuration is that of metrics, probes and exclusions.
+/// Checks that the agent's port in the pod's own proxy configuration is used for metrics, probes and exclusions.
 pub(super) fn configured() -> Result<(), Failed> {
     const TEMPLATE: &str = "metadata:\n  annotations:\n    traffic.sidecar.istio.io/excludeInboundPorts: '{{ annotation .ObjectMeta `status.sidecar.istio.io/port` .Values.global.proxy.statusPort }}'\nspec:\n  containers:\n  - {name: istio-proxy, image: i}\n";
     const VALUES: &str = "{global: {proxy: {statusPort: 15020}}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: true}}";

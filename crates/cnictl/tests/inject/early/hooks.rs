@@ -1,4 +1,4 @@
-//! Hooks of applications that start before the agent, or beside it.
+//! Tests of hooks of applications that start before the agent or at the same time.
 
 use contract::annotation;
 use inject::istio::Injector;
@@ -39,12 +39,13 @@ fn admitted(injector: &Injector, pod: &Value) -> Result<(Value, Vec<String>), Fa
     Ok((app.ok_or("no application")?.clone(), warnings))
 }
 
-/// Whether this is the one warning about the hook.
+/// Whether the only warning is about the hook and contains `part`.
 fn is_named(warnings: &[String], part: &str) -> bool {
     matches!(warnings, [text] if text.starts_with("postStart of container \"app\"") && text.contains(part))
 }
 
-/// The kubelet runs commands and requests by HTTP: the second attempt of the rewritten hook succeeds.
+/// Checks hooks with `tcpSocket`: the kubelet runs only commands and HTTP requests, so a hook is rewritten, and its
+/// second attempt succeeds.
 fn unsupported() -> Result<(), Failed> {
     for annotations in [
         json!({annotation::EXCLUDE_INBOUND_PORTS: "8080"}),
@@ -119,7 +120,8 @@ fn of_values() -> Result<(), Failed> {
     Ok(())
 }
 
-/// `holdApplicationUntilProxyStarts` moves the proxy to the start of each pod, but not each template has the hook.
+/// Checks that a hook is warned about if the proxy starts first, by `holdApplicationUntilProxyStarts`, but has no hook
+/// that waits for the agent.
 fn race() -> Result<(), Failed> {
     let hold = "holdApplicationUntilProxyStarts: true";
     let own =
@@ -142,7 +144,7 @@ fn race() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The agent of the pod listens on no other host.
+/// Checks that a handler with another host stays, because the pod's agent does not listen on that host.
 pub(crate) fn other_host() -> Result<(), Failed> {
     let request = |host: &str| json!({"httpGet": {"host": host, "port": 80, "path": "/up"}});
     for host in ["reg.example.com", "127.0.0.1"] {
@@ -164,7 +166,7 @@ pub(crate) fn other_host() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As with Istio, whose rewriting drops this host.
+/// Checks that a rewritten `tcpSocket` loses its host, as with Istio.
 fn tcp_with_host() -> Result<(), Failed> {
     let tcp = json!({"tcpSocket": {"host": "127.0.0.1", "port": 8080}});
     let fields = json!({"readinessProbe": tcp, "lifecycle": {"postStart": tcp, "preStop": tcp}});
@@ -176,7 +178,7 @@ fn tcp_with_host() -> Result<(), Failed> {
         is_agents.then_some(()).ok_or_else(|| format!("{pointer}: {app}"))?;
     }
     warnings.is_empty().then_some(()).ok_or_else(|| format!("{warnings:?}"))?;
-    // What stays asks the other host, whatever the pod redirects.
+    // Handlers that are not rewritten connect to the other host, whatever the pod redirects.
     for port in [8080, 15021] {
         let tcp = json!({"tcpSocket": {"host": "10.0.0.9", "port": port}});
         let mut pod = pod(&json!({}), &json!({}));
@@ -193,7 +195,7 @@ fn tcp_with_host() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The plugin redirects neither the ports of the proxy nor that of the agent.
+/// Checks handlers on the ports of the proxy and the agent, which the plugin does not redirect.
 fn of_the_proxy() -> Result<(), Failed> {
     for port in [15020, 15021, 15090] {
         let request = json!({"httpGet": {"path": "/healthz/ready", "port": port}});
@@ -229,7 +231,8 @@ fn of_the_proxy() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What starts once may start with its own hook alone, what starts again with Istio's, too.
+/// Checks a hook whose port may be captured: it is kept in a container that starts only once, and rewritten as by Istio
+/// in one that is restarted.
 fn unknown() -> Result<(), Failed> {
     for (policy, is_kept) in [("Always", false), ("Never", true)] {
         let mut pod = pod(&json!({annotation::EXCLUDE_INTERFACES: "net1"}), &hook("httpGet"));

@@ -1,9 +1,10 @@
-//! Decoders of base64 and base32 that report the same wrong byte as Go's: templates print its position.
+//! Decoders of base64 and base32 that report the same byte as wrong as Go's decoders, because templates print its
+//! position.
 
 /// Decodes padded base64; line breaks are ignored, and so are bits that belong to no byte.
 ///
 /// # Errors
-/// The position that Go reports for a text that is not base64.
+/// The position that Go reports for input that is not base64.
 pub(super) fn base64(text: &[u8]) -> Result<Vec<u8>, usize> {
     let (mut bytes, mut at) = (Vec::with_capacity(text.len() / 4 * 3), 0);
     loop {
@@ -73,7 +74,7 @@ fn joined(group: [u8; 4]) -> [u8; 3] {
 /// Decodes padded base32 without line breaks.
 ///
 /// # Errors
-/// The position that Go reports for a text that is not base32.
+/// The position that Go reports for input that is not base32.
 pub(super) fn base32(text: &[u8]) -> Result<Vec<u8>, usize> {
     let (mut bytes, mut at) = (Vec::with_capacity(text.len() / 8 * 5), 0);
     while at < text.len() {
@@ -96,8 +97,8 @@ pub(super) fn base32(text: &[u8]) -> Result<Vec<u8>, usize> {
     Ok(bytes)
 }
 
-/// Checks the padding of the last group, after its first `=`. `length`: that of the whole text, `count`: the number of
-/// characters before the padding.
+/// Checks the padding of the last group, after its first `=`. `length`: the length of the whole text, `count`: the
+/// number of characters in the group before the padding.
 fn end_of_group(rest: &[u8], length: usize, count: usize) -> Result<(), usize> {
     if rest.len() + count < 7 {
         return Err(length);

@@ -1,6 +1,6 @@
-//! The types that YAML 1.1 gives to plain text.
+//! The types that YAML 1.1 gives to plain scalars.
 
-/// Whether a plain text is read back as text: not as number, boolean, null or time.
+/// Whether a plain scalar is read back as a string, and not as a number, boolean, null or time.
 pub(super) fn is_text(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {
@@ -11,7 +11,7 @@ pub(super) fn is_text(text: &str) -> bool {
     }
 }
 
-/// Removes underscores; returns none if one of them does not stand between digits.
+/// Removes underscores; returns `None` if one of them does not stand between digits.
 fn separated(text: &str) -> Option<String> {
     let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
@@ -20,7 +20,7 @@ fn separated(text: &str) -> Option<String> {
 }
 
 fn is_named(text: &str) -> bool {
-    // Whether the text is the word as it is, with its first letter as a capital, or in capitals.
+    // Whether the text is the word in lower case, with a capital first letter, or in capitals.
     let cased = |word: &str| {
         text.eq_ignore_ascii_case(word)
             && (text[1..] == word[1..] || !text.bytes().any(|byte| byte.is_ascii_lowercase()))
@@ -38,7 +38,7 @@ fn is_number(text: &str) -> bool {
     is_integer(digits, plain.starts_with('-')) || is_float(digits)
 }
 
-/// Whether the digits are an integer of 64 bits.
+/// Whether the digits are an integer that fits into 64 bits.
 fn is_integer(digits: &str, negative: bool) -> bool {
     let lower = digits.to_ascii_lowercase();
     let (radix, digits) = match lower.get(..2) {
@@ -62,11 +62,11 @@ fn is_float(text: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let empty = exponent.is_empty() || whole.is_empty() && fraction.is_empty();
     let shaped = !empty && digits(whole) && digits(fraction) && digits(exponent);
-    // A number beyond the range of a float is text.
+    // A number beyond the range of a float is a string.
     shaped && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// Whether a text is like `12:30:45`, which YAML 1.1 reads as a number of base 60.
+/// Whether a scalar looks like `12:30:45`, which YAML 1.1 reads as a number of base 60.
 fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (unsigned, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
@@ -81,7 +81,7 @@ fn is_sexagesimal(text: &str) -> bool {
     first && unsigned.contains(':') && parts.all(sixty) && digits(fraction)
 }
 
-/// Whether a text is a date, alone or with a time of day.
+/// Whether a scalar is a date, alone or with a time of day.
 fn is_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     if bytes.iter().take_while(|byte| byte.is_ascii_digit()).count() != 4 || bytes.get(4) != Some(&b'-') {

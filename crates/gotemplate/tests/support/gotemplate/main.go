@@ -1,5 +1,5 @@
-// Renders templates with Go's own text/template, and sprig's functions and Kubernetes' YAML where a request wants them: one
-// JSON object a line on stdin, one a line on stdout.
+// Renders templates with Go's text/template and, on request, sprig's functions and Kubernetes' YAML: reads one JSON request per line from
+// stdin, and writes one JSON response per line to stdout.
 package main
 
 import (
@@ -22,7 +22,7 @@ type Request struct {
 	Data  json.RawMessage `json:"data"`
 }
 
-// Answer is what was rendered, or why it was not.
+// Answer is the output of a template, and the error of parsing or executing it.
 type Answer struct {
 	Out     string `json:"out"`
 	Parse   string `json:"parse,omitempty"`
@@ -67,7 +67,7 @@ func main() {
 		if err := encoder.Encode(answer(request)); err != nil {
 			panic(err)
 		}
-		// Whoever asks waits for the answer.
+		// The client waits for this answer before it sends the next request.
 		if err := out.Flush(); err != nil {
 			panic(err)
 		}

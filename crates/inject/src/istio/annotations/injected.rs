@@ -1,4 +1,4 @@
-//! The check that an injected pod can start as far as its redirection is concerned.
+//! Checks that a pod can start as far as its redirection is concerned.
 
 use contract::container;
 use podfacts::ApiPod;
@@ -10,18 +10,18 @@ use crate::istio::policy::{self, Reason};
 use crate::istio::{Error, arguments, log_levels};
 use crate::pod::{self, INIT_CONTAINERS};
 
-/// The argument by which `istio-iptables` checks rules that the plugin has programmed.
+/// The argument that makes `istio-iptables` check the rules that the plugin programmed.
 const VALIDATE: &str = "--run-validation";
 
 /// The namespace whose pods the plugin skips by default.
 const EXCLUDED: &str = "kube-system";
 
-/// Checks that an injected pod can start as far as its redirection is concerned: that the plugin accepts all annotations,
-/// `istio-iptables` its command lines, and the agent its log levels, also those that templates make of values, and that the plugin
-/// redirects a pod that validates its redirection.
+/// Checks that an injected pod can start as far as its redirection is concerned: the plugin accepts all annotations, `istio-iptables`
+/// accepts its arguments, the agent accepts its log levels, and the plugin redirects a pod that validates its redirection. Templates may
+/// have made any of these from Helm's values.
 ///
 /// # Errors
-/// An annotation or an argument is invalid, or the plugin skips a pod with a validation.
+/// An annotation or an argument is invalid, or a container needs a redirection that the pod does not get.
 pub(in crate::istio) fn check_injected(pod: &Value) -> Result<(), Error> {
     for (name, value) in pod::map(pod::metadata(pod), "annotations") {
         redirect::annotations::check(name, value.as_str().unwrap_or_default())
@@ -34,13 +34,13 @@ pub(in crate::istio) fn check_injected(pod: &Value) -> Result<(), Error> {
     check_validated(pod)
 }
 
-/// Checks that the plugin redirects a pod whose `istio-validation` waits for the redirection.
+/// Checks that a pod with `istio-init`, `istio-validation` or a sidecar can be redirected, and that one with `istio-validation` is.
 fn check_validated(pod: &Value) -> Result<(), Error> {
     let validation = validation(pod);
-    // The policy has decided about the pod of its author, which templates may change.
+    // The policy decided about the author's pod, which templates may have changed since.
     let in_need = init(pod, container::INIT).or(validation).or_else(|| pod::sidecar(pod));
     match (policy::unfit(pod::spec(pod)), in_need) {
-        // Without redirection, a proxy may be in the host's network.
+        // A proxy without `istio-init` and `istio-validation` may run in the host's network.
         (Some(Reason::HostNetwork), _) if init(pod, container::INIT).or(validation).is_none() => {}
         (Some(reason), Some(container)) => {
             return Err(Error::Unredirected(format!(
@@ -59,11 +59,11 @@ fn check_validated(pod: &Value) -> Result<(), Error> {
     }
 }
 
-/// Checks a pod that gets no sidecar: a former injection may have left a container that validates a redirection that
-/// there is not. `namespace`: that of the pod.
+/// Checks a pod that gets no sidecar: an earlier injection may have left its `istio-validation`, which waits for a
+/// redirection that the pod does not get. `namespace`: the pod's namespace.
 ///
 /// # Errors
-/// The pod would never start.
+/// The pod has an `istio-validation` that would never succeed.
 pub(in crate::istio) fn check_skipped(pod: &Value, namespace: &str) -> Result<(), Error> {
     if validation(pod).is_none() {
         return Ok(());
@@ -96,9 +96,9 @@ pub(in crate::istio) fn is_validated(pod: &Value) -> bool {
     validation(pod).is_some()
 }
 
-/// Returns why the validation of a pod would find no redirection.
+/// Returns why `istio-validation` would find no redirection in a pod; `None` if it would find one, or if the pod is malformed.
 fn unvalidated(pod: &Value) -> Result<Option<String>, Error> {
-    // Fields that are not of their type are refused with their paths by `startable`.
+    // `startable` refuses fields of a wrong type, and names their paths.
     let Ok(Ok(facts)) = ApiPod::deserialize(pod).map(ApiPod::into_facts) else { return Ok(None) };
     let reason = match podfacts::of_pod(&facts) {
         Ok(Verdict::Redirect { .. }) => return Ok(None),

@@ -1,5 +1,5 @@
-//! The check of the annotation by which Multus knows a pod's networks. Multus refuses a pod whose annotation it cannot read, and calls the
-//! plugin only for a pod whose annotation it can.
+//! The check of the annotation that lists a pod's networks for Multus. Multus refuses a pod whose annotation it cannot parse, and does not
+//! call the plugin for it.
 
 use std::net::IpAddr;
 
@@ -13,23 +13,24 @@ use crate::gojson;
 use crate::istio::Error;
 use crate::pod;
 
-/// The size of an interface's name in the kernel, with its end (`IFNAMSIZ`).
+/// The size of an interface name in the kernel, with the terminating null byte (`IFNAMSIZ`).
 const INTERFACE: usize = 16;
 
 const ALLOWED: &str = "names of networks separated by commas, such as [namespace/]name[@interface], or a JSON list of objects with names: Multus, \
                        which calls the plugin by this annotation, could not read it";
 
-/// Checks the annotation in the output of a template, which has that of the pod `author`.
+/// Checks the annotation in a template's output, into which templates may copy the annotation of the pod `author`. The error shows the
+/// author's value, if there is one.
 ///
 /// # Errors
-/// Multus could not read it, or the budget is spent.
+/// Multus could not parse the annotation, or the budget is spent.
 pub(in crate::istio) fn check_networks(author: &Value, overlay: &Value, budget: &mut Budget) -> Result<(), Error> {
     let Some(networks) = pod::annotation(overlay, annotation::NETWORKS) else { return Ok(()) };
     let own = pod::annotation(author, annotation::NETWORKS).unwrap_or(networks);
     is_readable(networks, budget)?.then_some(()).ok_or_else(|| Error::annotation(annotation::NETWORKS, own, ALLOWED))
 }
 
-/// Whether Multus can read the networks: JSON if a bracket, brace or quote is in the text, and names otherwise.
+/// Whether Multus can parse the networks: as JSON if the value contains an opening bracket or brace or a quote, and as names otherwise.
 fn is_readable(networks: &str, budget: &mut Budget) -> Result<bool, Exceeded> {
     if networks.contains(['[', '{', '"']) {
         let elements = gojson::decode::<Vec<Map<String, Value>>>(networks, budget)?;
@@ -38,10 +39,10 @@ fn is_readable(networks: &str, budget: &mut Budget) -> Result<bool, Exceeded> {
     Ok(networks.split(',').all(|network| is_name(network.trim())))
 }
 
-/// A member of an element that is no text, with the check of its value.
+/// The key of a member whose value is not a string, and the check of the value.
 type Typed = (&'static str, fn(&Value) -> bool);
 
-/// The members of an element that are texts, and those that are of another type, with its check.
+/// The members of an element (`NetworkSelectionElement`) that are strings; [`OTHERS`] has those of other types.
 const TEXTS: [&str; 7] = ["name", "namespace", "mac", "infiniband-guid", "interface", "interfaceRequest", "deviceID"];
 const OTHERS: [Typed; 5] = [
     ("ips", |ips| all(ips, is_address_or_cidr)),
@@ -55,7 +56,7 @@ const OTHERS: [Typed; 5] = [
 
 const RATES: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
-/// Whether an element has a name, and members of their types (`NetworkSelectionElement`). Go reads keys in any case, and null as absence.
+/// Whether an element has a name, and each of its known members has its type. Go matches keys in any case, and ignores a null.
 fn is_element(element: &Map<String, Value>) -> bool {
     let members = |name: &'static str| {
         let of_name = move |(key, value): &(&String, &Value)| key.eq_ignore_ascii_case(name) && !value.is_null();
@@ -70,18 +71,18 @@ fn is_element(element: &Map<String, Value>) -> bool {
         && is_hardware("infiniband-guid")
 }
 
-/// Whether a value is a list of such texts. Go reads null as an empty one.
+/// Whether a value is a list of valid strings. Go reads a null element as an empty string.
 fn all(value: &Value, is_valid: fn(&str) -> bool) -> bool {
     let text = |item: &Value| if item.is_null() { is_valid("") } else { item.as_str().is_some_and(is_valid) };
     value.as_array().is_some_and(|items| items.iter().all(text))
 }
 
-/// Whether a value is a map of such members.
+/// Whether a value is a map whose members are null or valid.
 fn is_map(value: &Value, is_valid: fn(&str, &Value) -> bool) -> bool {
     value.as_object().is_some_and(|members| members.iter().all(|(key, value)| value.is_null() || is_valid(key, value)))
 }
 
-/// Whether a member of a mapping of ports is of its type.
+/// Whether a member of an element of `portMappings` has its type.
 fn is_mapping(key: &str, value: &Value) -> bool {
     match key {
         key if is_one_of(key, &["hostPort", "containerPort"]) => is_integer(value),
@@ -90,7 +91,7 @@ fn is_mapping(key: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether Go reads a key as one of these names, in any case.
+/// Whether a key is one of these names in any case, as Go matches it.
 fn is_one_of(key: &str, names: &[&str]) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(key))
 }
@@ -103,7 +104,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Whether Go reads a text as an address, or as one with the length of its network (`net.ParseCIDR`), which may begin with zeros.
+/// Whether Go parses a string as an IP address, or as a CIDR (`net.ParseCIDR`), whose prefix length may have leading zeros.
 fn is_address_or_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return is_address(text) };
     let digits = length.trim_start_matches('0');
@@ -112,7 +113,8 @@ fn is_address_or_cidr(text: &str) -> bool {
     is_number && format!("{address}/{digits}").parse::<IpNet>().is_ok()
 }
 
-/// Whether Go reads a text as a hardware address (`net.ParseMAC`): 6, 8 or 20 bytes in pairs of digits, or in groups of four between dots.
+/// Whether Go parses a string as a hardware address (`net.ParseMAC`): 6, 8 or 20 bytes, as pairs of hexadecimal digits, or as groups of
+/// four digits with dots between them.
 fn is_hardware_address(text: &str) -> bool {
     let separator = text.chars().find(|c| !c.is_ascii_hexdigit());
     let (digits, lengths) = match separator {
@@ -125,7 +127,7 @@ fn is_hardware_address(text: &str) -> bool {
     lengths.contains(&groups.len()) && groups.iter().all(is_group)
 }
 
-/// Whether a text is `[namespace/]name[@interface]` (`parsePodNetworkObjectName`).
+/// Whether a string is `[namespace/]name[@interface]` (`parsePodNetworkObjectName`).
 fn is_name(network: &str) -> bool {
     let (namespace, rest) =
         network.split_once('/').map_or((None, network), |(namespace, rest)| (Some(namespace), rest));

@@ -1,4 +1,4 @@
-//! Lays the values of a file over the built-in ones.
+//! Merges a user's Helm values over the built-in ones.
 
 use gocompat::parse_bool;
 use serde_json::{Value, json};
@@ -8,14 +8,15 @@ use crate::istio::Values;
 use crate::istio::chart_values::BOOLEANS;
 use crate::pod;
 
-/// The built-in values without which pods can be injected. A null takes them away; other values a null leaves as they are, because
-/// the templates could not be rendered without them.
+/// The built-in values that templates can do without: a null removes them. A null in place of any other built-in value is ignored, because
+/// the templates could not be rendered without the value.
 const OPTIONAL: [&str; 3] = ["resources", "seccompProfile", "startupProbe"];
 
-/// The values that are parts of istiod's name, which YAML may read as numbers.
+/// The values that are parts of istiod's address, and that YAML may read as numbers or booleans.
 const NAMES: [&str; 2] = ["/revision", "/global/istioNamespace"];
 
-/// Returns values in which the parts of istiod's name are texts. The revisions `false` and 0 are none, as for a template's `with`.
+/// Returns the values with the parts of istiod's address as strings. A revision of `false` or 0 becomes empty, because a template's `with`
+/// skips it.
 pub(super) fn with_names(values: Values) -> Values {
     let mut raw = values.raw;
     if let Some(revision) = raw.get_mut("revision").filter(|name| **name == false || name.as_f64() == Some(0.0)) {
@@ -29,14 +30,14 @@ pub(super) fn with_names(values: Values) -> Values {
     Values::new(raw)
 }
 
-/// Returns the built-in values with those of a file, as Helm lays them over values of a chart.
+/// Returns the built-in values with a user's values merged over them, as Helm merges values over those of a chart.
 pub(super) fn over(values: Values, built_in: Values) -> Values {
     let (mut raw, mut built_in) = (values.raw, built_in.raw);
     BOOLEANS.iter().for_each(|path| read_boolean(&mut raw, path));
     without_nulls(&mut raw, &built_in);
     follow_legacy(&mut raw);
     if let Some(profile) = raw.pointer("/global/proxy/seccompProfile") {
-        // Istio's whole values have an empty profile, and its templates for other pods than those with a sidecar no restriction.
+        // Istio's complete values have an empty profile: templates other than the sidecar's then add no restrictions, as Istio's do not.
         let is_restricted = profile.as_object().is_some_and(|profile| !profile.is_empty());
         built_in[COMPILED_IN]["restricted"] = is_restricted.into();
         built_in.pointer_mut("/global/proxy").map(pod::object).and_then(|proxy| proxy.shift_remove("seccompProfile"));
@@ -44,7 +45,7 @@ pub(super) fn over(values: Values, built_in: Values) -> Values {
     Values::new(raw).over(Values::new(built_in))
 }
 
-/// Replaces a boolean that is written as text.
+/// Replaces a boolean at this path that is written as a string.
 fn read_boolean(values: &mut Value, path: &str) {
     let value = path.split('.').try_fold(values, |value, key| value.get_mut(key));
     if let Some(value) = value
@@ -54,7 +55,7 @@ fn read_boolean(values: &mut Value, path: &str) {
     }
 }
 
-/// Takes `istio_cni`, the spelling of releases up to 1.23, for what `pilot.cni` does not say.
+/// Copies from `istio_cni`, the name of `pilot.cni` up to Istio 1.23, what `pilot.cni` does not set.
 fn follow_legacy(values: &mut Value) {
     let legacy = |key: &str| values.get("istio_cni")?.get(key).filter(|value| !value.is_null()).cloned();
     let unchained = legacy("chained").filter(|chained| *chained == false).map(|_| json!("multus"));
@@ -65,7 +66,7 @@ fn follow_legacy(values: &mut Value) {
     }
 }
 
-/// Removes the nulls in place of built-in values that are not optional.
+/// Removes nulls in place of built-in values that are not [`OPTIONAL`].
 fn without_nulls(values: &mut Value, built_in: &Value) {
     let (Value::Object(values), Value::Object(built_in)) = (values, built_in) else { return };
     let is_optional = |key: &str| OPTIONAL.contains(&key);
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
     use crate::istio::{BuiltIn, InjectionOutcome, Injector, Platform, Request};
 
-    /// Returns the pod that these values give with a template, for a sidecar that is not native.
+    /// Returns a pod injected by this template with these values. Sidecars are not native.
     fn injected(values: &Value, template: &str) -> Value {
         let config = BuiltIn::config_with(Values::new(values.clone()), None, None).unwrap();
         let metadata = json!({"name": "web", "annotations": {"inject.istio.io/templates": template,
@@ -94,14 +95,14 @@ mod tests {
         }
     }
 
-    /// Returns what the injection has added.
+    /// Returns the containers that the injection added.
     fn added(pod: &Value) -> Vec<Value> {
         let lists =
             ["initContainers", "containers"].map(|list| pod["spec"][list].as_array().cloned().unwrap_or_default());
         lists.concat().into_iter().filter(|container| container["name"] != "app").collect()
     }
 
-    /// Returns the value of a variable of the proxy.
+    /// Returns the value of an environment variable of the proxy.
     fn variable(pod: &Value, name: &str) -> String {
         let containers = added(pod);
         let proxy = pod::find(&containers, "istio-proxy").unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the configuration for clusters without Istio's: what its pods get, and that annotations take effect.
+//! Tests of the built-in configuration: what its pods get, and that annotations take effect.
 //!
 //! The suite `inject` compares the templates with Istio's.
 
@@ -252,7 +252,7 @@ fn on_openshift_multus_calls_the_plugin_and_validation_has_the_user_of_the_rules
         ["istio-validation", "istio-proxy"].map(|name| named(inits, name)["securityContext"]["runAsUser"].clone())
     };
     assert_eq!(user(json!({})), [1_000_629_999, 1_000_629_999]);
-    // The plugin takes user 0 of the proxy for 1337.
+    // The plugin treats a proxy with user 0 as one with user 1337.
     assert_eq!(user(json!({"sidecar.istio.io/interceptionMode": "TPROXY"})), [1337, 0]);
     assert_eq!(user(json!({"sidecar.istio.io/capNetBindService": "true"})), [1337, 0]);
     let plain = injected(&BuiltIn::default(), true, &pod());
@@ -274,7 +274,7 @@ fn an_image_with_a_tag_is_split_and_others_stay_whole() {
     }
 }
 
-/// Returns what an injection of this pod by the built-in configuration takes of the default budget, in steps and bytes.
+/// Returns the cost of this pod's injection by the built-in configuration, in steps and bytes of the budget.
 fn cost(pod: &Value) -> (u64, usize) {
     let injector = Injector::new(BuiltIn::default().config().unwrap());
     let mut request = Request::new(pod, "shop");

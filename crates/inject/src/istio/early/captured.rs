@@ -12,7 +12,7 @@ use crate::istio::sandbox::redirected_sandbox;
 use crate::istio::{arguments, proxy};
 use crate::pod::{self, INIT_CONTAINERS};
 
-/// The interface of a pod's own network, by which the kubelet's requests arrive: container runtimes give it this name.
+/// The interface of a pod on which the kubelet's requests arrive; container runtimes give it this name.
 const KUBELETS: &str = "eth0";
 
 /// The ports whose inbound traffic is redirected.
@@ -20,24 +20,24 @@ const KUBELETS: &str = "eth0";
 pub(super) enum Captured {
     Nothing,
     By(Ports),
-    /// Nothing says which ones.
+    /// The redirected ports are not known.
     Unknown,
 }
 
 #[derive(Debug)]
 pub(super) struct Ports {
     listed: HashSet<u16>,
-    /// Whether those that are not listed are redirected, instead of those that are.
+    /// Whether all ports except the listed ones are redirected, instead of the listed ones.
     are_others: bool,
     /// The port for HBONE, which is never redirected.
     tunnel: u16,
-    /// Whether this is true of each interface.
+    /// Whether this applies to every interface, because none is excluded.
     is_certain: bool,
 }
 
 impl Captured {
-    /// Reads the arguments of `istio-init`, or the annotations, as the plugin does; those of a pod for the plugin have the values of Helm.
-    /// `sandbox`: whether the pod's runtime class is that of a sandbox, which rules of the node do not reach.
+    /// Reads the arguments of `istio-init` or, without it, the annotations as the plugin does; for the plugin, templates write Helm's
+    /// values into the annotations. `sandbox`: whether the pod's runtime class is a sandboxed runtime, which the node's rules do not reach.
     pub(super) fn of(pod: &Value, sandbox: Option<bool>) -> Self {
         if !proxy::is_redirected(pod) || redirected_sandbox(pod, sandbox).is_some() {
             return Self::Nothing;

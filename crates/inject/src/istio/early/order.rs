@@ -1,4 +1,4 @@
-//! Which containers of a pod start before the agent, which behind it, and whether those wait until it listens.
+//! Which containers of a pod start before the agent, which start after it, and whether the latter wait until it listens.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// The containers of one list by the start of the agent.
+/// The containers of one list, divided by the start of the agent.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// The places of those that start before it.
+    /// The positions of the containers that start before the agent.
     pub(super) before: Range<usize>,
-    /// The places of those that start after it.
+    /// The positions of the containers that start after the agent.
     pub(super) behind: Range<usize>,
-    /// Whether those behind it wait until it listens.
+    /// Whether the containers after the agent wait until it listens.
     pub(super) is_waited: bool,
 }
 
 impl Order {
-    /// Returns the order of the containers in the list `which`; no container is in it if the pod has no sidecar.
+    /// Returns the order of the containers in the list `which`; both ranges are empty if the pod has no sidecar.
     pub(super) fn of(pod: &Value, which: &str) -> Self {
         let place = |which| pod::containers(pod, which).iter().position(|item| pod::name(item) == container::PROXY);
         let len = pod::containers(pod, which).len();
@@ -34,15 +34,15 @@ impl Order {
     }
 }
 
-/// Whether the kubelet starts the next container only when the proxy is ready: after the probe of a native sidecar, or after the hook that
-/// waits for it.
+/// Whether the kubelet starts the next container only when the proxy is ready: after the startup probe of a native sidecar, or after the
+/// `postStart` hook that waits for the proxy.
 fn is_waited(pod: &Value) -> bool {
     let native = pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY);
     let has_probe = native.and_then(|native| native.get("startupProbe")).is_some_and(Value::is_object);
     has_probe || pod::sidecar(pod).and_then(hook).is_some_and(waits)
 }
 
-/// Returns the hook after whose end the kubelet starts the next container.
+/// Returns the `postStart` hook, which must end before the kubelet starts the next container.
 fn hook(sidecar: &Value) -> Option<&Value> {
     sidecar.pointer("/lifecycle/postStart").filter(|hook| hook.is_object())
 }
@@ -53,7 +53,7 @@ fn waits(hook: &Value) -> bool {
     words.join(" ").contains("pilot-agent wait")
 }
 
-/// Whether the sidecar of a pod has a hook of its own in the place of the one that waits.
+/// Whether a sidecar has a `postStart` hook other than the one that waits for the proxy.
 pub(super) fn has_other_hook(sidecar: &Value) -> bool {
     hook(sidecar).is_some_and(|hook| !waits(hook))
 }

@@ -1,4 +1,4 @@
-//! Whether the kubelet starts a container again that it has ended because of its hook.
+//! Whether the kubelet restarts a container that it killed because its `postStart` hook failed.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use crate::pod::{self, INIT_CONTAINERS};
 pub(super) enum Restart {
     Always,
     OnFailure,
-    /// The rules of the container decide by its exit code.
+    /// The container's `restartPolicyRules` decide by its exit code.
     ByRules,
     Never,
 }
 
 impl Restart {
-    /// Returns that of a container in the list `which`, if the pod has this `restartPolicy`: the container's own policy and rules precede
-    /// it.
+    /// Returns what applies to a container in the list `which` of a pod with this `restartPolicy`. The container's own policy and rules
+    /// take precedence.
     pub(super) fn of(policy: &str, which: &str, container: &Value) -> Self {
         if which == INIT_CONTAINERS {
             return Self::Always;
@@ -31,7 +31,7 @@ impl Restart {
         }
     }
 
-    /// Returns what the kubelet does with the container, as a predicate.
+    /// Returns what the kubelet does with the container, as the predicate of a sentence.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Always => "ends it and starts it again",

@@ -16,19 +16,19 @@ pub(super) fn length(pod: &Value) -> usize {
     lists.iter().map(|which| pod::list(pod::spec(pod), which).len()).sum()
 }
 
-/// Whether containers other than the sidecar are recorded, which a template extends.
+/// Whether the overrides have containers other than the sidecar, which a template extended.
 pub(super) fn has_applications(recorded: &Overrides) -> bool {
     let mut all = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| recorded.containers(which));
     all.any(|own| pod::name(own) != container::PROXY)
 }
 
-/// Takes the injected items away and puts the pod's own containers back.
+/// Removes the injected items, and restores the pod's own containers.
 pub(super) fn restore(pod: &mut Value, former: &Former<'_>, recorded: &Overrides) {
     for which in [INIT_CONTAINERS, CONTAINERS] {
         restore_containers(pod, former, which, recorded.containers(which));
     }
-    // A volume that an application mounts stays, or no node could start the pod if the next injection adds none of this
-    // name.
+    // A volume that an application mounts stays: without it, the pod could not start unless the next injection adds one
+    // with this name.
     let mounted: HashSet<String> = [CONTAINERS, INIT_CONTAINERS]
         .iter()
         .flat_map(|which| pod::containers(pod, which))
@@ -39,9 +39,9 @@ pub(super) fn restore(pod: &mut Value, former: &Former<'_>, recorded: &Overrides
     retain(pod, IMAGE_PULL_SECRETS, &former.status.image_pull_secrets, |_| false);
 }
 
-/// Replaces the injected containers of a list with the pod's own ones, at their place, and drops the others. The
-/// sidecar that the author wrote among the containers is their last one, since the former injection has moved it: to
-/// the other end, or to the init containers, where a container that keeps running has a `restartPolicy`.
+/// Replaces the injected containers of a list with the pod's own containers of the same names, and removes the others. A sidecar that the
+/// author wrote in `containers` is restored as the last one there, because the former injection moved it: to the other end, or to the init
+/// containers, where only a native sidecar of the author's has a recorded `restartPolicy`.
 fn restore_containers(pod: &mut Value, former: &Former<'_>, which: &str, recorded: &[Value]) {
     let injected: HashSet<&str> = former.status.containers_of(which).iter().map(String::as_str).collect();
     if injected.is_empty() {
@@ -64,7 +64,7 @@ fn restore_containers(pod: &mut Value, former: &Former<'_>, which: &str, recorde
             None => containers.push(container.clone()),
         }
     }
-    // The author has written the sidecar even if the pod lacks it now. An application that it lacks was removed.
+    // The author wrote the sidecar, even if the pod lacks it now. A recorded application that the pod lacks was removed since.
     containers.extend(own.remove(container::PROXY).map(as_written));
     put(pod, which, containers);
     if !moved.is_empty() {
@@ -72,8 +72,9 @@ fn restore_containers(pod: &mut Value, former: &Former<'_>, which: &str, recorde
     }
 }
 
-/// Returns an application's container that the former template extended. The record of the status undoes the extension
-/// field by field. Without it, the fields that the author wrote stay, with their present values, and all others go.
+/// Returns the container of an application that the former template extended. If the status has a record, the container
+/// stays as it is, and the record later restores each field. Without a record, the fields that the author wrote stay,
+/// with their present values, and all others are removed.
 fn application(present: &Value, own: &Value, former: &Former<'_>) -> Value {
     if former.status.record.as_ref().is_some_and(|record| record.written.is_some()) {
         return present.clone();
@@ -81,8 +82,8 @@ fn application(present: &Value, own: &Value, former: &Former<'_>) -> Value {
     as_written(&restricted(present, own))
 }
 
-/// Returns a recorded container as its author has written it: the record has `resources` always, and no image where it
-/// is the template's.
+/// Returns a recorded container as its author wrote it: the record always has `resources`, and has no image if the
+/// author wrote `auto`.
 fn as_written(own: &Value) -> Value {
     let mut own = own.clone();
     let members = pod::object(&mut own);
@@ -93,7 +94,7 @@ fn as_written(own: &Value) -> Value {
     own
 }
 
-/// Removes the injected items of a list, but those that are `kept`.
+/// Removes the injected items of a list, except those that are `kept`.
 fn retain(pod: &mut Value, which: &str, injected: &[String], kept: impl Fn(&str) -> bool) {
     let injected: HashSet<&str> = injected.iter().map(String::as_str).collect();
     let items = pod::list(pod::spec(pod), which);
@@ -105,7 +106,7 @@ fn retain(pod: &mut Value, which: &str, injected: &[String], kept: impl Fn(&str)
     put(pod, which, items);
 }
 
-/// Sets a list of the pod's spec. An empty list is absent, but that of the containers, which each pod has.
+/// Sets a list of the pod's spec. An empty list is removed, except `containers`, which every pod has.
 fn put(pod: &mut Value, which: &str, items: Vec<Value>) {
     let spec = pod::object(pod::spec_mut(pod));
     if items.is_empty() && which != CONTAINERS {

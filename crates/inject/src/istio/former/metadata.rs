@@ -1,4 +1,4 @@
-//! The labels and annotations of a pod before a former injection, and the settings of its network namespace.
+//! Restores the labels, the annotations and the security context that a pod had before a former injection.
 //!
 //! The former injection did not record which of them it wrote. A value that differs from the one that injections write
 //! is the author's and stays.
@@ -18,15 +18,15 @@ pub(super) const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 const TUNNEL: &str = "networking.istio.io/tunnel";
 const REVISION: &str = "istio.io/rev";
-/// The annotations that name the container of `kubectl exec` and `kubectl logs`.
+/// The annotations that name the default container of `kubectl exec` and `kubectl logs`.
 const DEFAULT_CONTAINERS: [&str; 2] =
     ["kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container"];
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// The network by which Multus calls the plugin.
+/// The network for which Multus calls the plugin.
 const MULTUS: &str = "default/istio-cni";
-/// The same in JSON.
+/// [`MULTUS`] as an element of a list in JSON.
 const MULTUS_ENTRY: &str = r#"{"name": "istio-cni", "namespace": "default"}"#;
-/// The annotations that an injection for the CNI plugin writes with Helm's values, where the author writes none.
+/// The annotations that an injection for the CNI plugin sets to Helm's values if the author sets none.
 pub(super) const OF_VALUES: [&str; 6] = [
     annotation::INCLUDE_OUTBOUND_CIDRS,
     annotation::EXCLUDE_OUTBOUND_CIDRS,
@@ -35,14 +35,14 @@ pub(super) const OF_VALUES: [&str; 6] = [
     annotation::INCLUDE_OUTBOUND_PORTS,
     annotation::EXCLUDE_OUTBOUND_PORTS,
 ];
-/// The setting by which a gateway listens on the ports below 1024.
+/// The sysctl that allows a gateway to listen on ports below 1024.
 const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// The canonical revision of a pod without a version.
 const NO_VERSION: &str = "latest";
 /// The maximum length of a label's value.
 const LABEL: usize = 63;
 
-/// Takes the labels and annotations of the former injection away. `pod`: its containers are restored already.
+/// Removes the labels, annotations and security settings that the former injection wrote. The containers of `pod` are already restored.
 ///
 /// # Errors
 /// The budget is spent.
@@ -53,7 +53,7 @@ pub(super) fn restore(pod: &mut Value, former: &Former<'_>, workload: &str, budg
     let containers = pod::containers(pod, CONTAINERS);
     let first = containers.iter().map(pod::name).find(|name| *name != container::PROXY).map(str::to_owned);
     let names: Vec<String> = containers.iter().map(|container| pod::name(container).to_owned()).collect();
-    // The container that was the first one at the injection.
+    // The first application at the time of the former injection.
     let mut applications = former.variable("ISTIO_META_APP_CONTAINERS").split(',');
     let former_first = applications.find(|name| *name != container::PROXY);
     let annotations = pod::annotations_mut(pod);
@@ -78,7 +78,7 @@ pub(super) fn restore(pod: &mut Value, former: &Former<'_>, workload: &str, budg
 /// The canonical name and revision that an injection writes.
 pub(super) struct Canonical {
     pub(super) name: String,
-    /// The name that fits in a label.
+    /// The name, shortened to fit in a label.
     short: String,
     pub(super) revision: String,
 }
@@ -96,7 +96,7 @@ impl Canonical {
         Self { name, short, revision: first(["app.kubernetes.io/version", "version"], NO_VERSION) }
     }
 
-    /// Whether an injection writes this value of the label, now or, without a version, before.
+    /// Whether an injection writes this value of the label, or would have written it before the pod had a label with its version.
     pub(super) fn has(&self, label: &str, value: &str) -> bool {
         match label {
             CANONICAL_NAME => value == self.name || value == self.short,
@@ -117,15 +117,15 @@ fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
     let canonical = Canonical::of(pod, workload);
     let tunnel = former.variable("ISTIO_META_ENABLE_HBONE") == "true";
     let labels = pod::labels_mut(pod);
-    // The record has the labels that the former injection wrote. Without it, those that follow from the present labels are taken
-    // for injected.
+    // The record has the labels that the former injection wrote. Without it, labels with the values that follow from the present labels are
+    // treated as injected.
     if !has_labels(former.status) {
         for label in [CANONICAL_NAME, CANONICAL_REVISION] {
             remove_if(labels, label, |value| canonical.has(label, value));
         }
     }
     remove_if(labels, TLS_MODE, |value| value == "istio");
-    // A legacy template's injection wrote the revision of its control plane where the pod had none.
+    // A legacy template's injection wrote the revision of its control plane if the pod had none.
     remove_if(labels, REVISION, |value| former.status.is_legacy && ["", "default"].contains(&value));
     remove_if(labels, TUNNEL, |value| tunnel && value == "http");
     // Only a sidecar has a variable with the network, and only the webhook's status records the label.
@@ -164,7 +164,7 @@ fn restore_redirection(pod: &mut Value, former: &Former<'_>, budget: &mut Budget
     Ok(())
 }
 
-/// Removes the element that an injection appends to a list, and the annotation if the list is empty then.
+/// Removes the element, one of `last`, that an injection appended to a list, and the annotation if its list is then empty.
 fn remove_last(annotations: &mut Map<String, Value>, name: &str, separator: &str, last: &[String]) {
     let Some(Value::String(list)) = annotations.get_mut(name) else { return };
     let rest = |last: &String| list.strip_suffix(&**last)?.strip_suffix(separator).map(str::to_owned);
@@ -175,7 +175,7 @@ fn remove_last(annotations: &mut Map<String, Value>, name: &str, separator: &str
     }
 }
 
-/// Removes the network from a list in JSON.
+/// Removes the plugin's network from a list in JSON.
 fn remove_network(annotations: &mut Map<String, Value>) {
     let Some(Value::String(list)) = annotations.get_mut(NETWORKS) else { return };
     if let Some((before, after)) = list.rsplit_once(MULTUS_ENTRY)
@@ -185,7 +185,7 @@ fn remove_network(annotations: &mut Map<String, Value>) {
     }
 }
 
-/// Removes the group that a legacy template's injection sets.
+/// Removes the `fsGroup` that a legacy template's injection sets.
 fn restore_group(pod: &mut Value) {
     change_context(pod, |context| {
         if context.get("fsGroup").and_then(Value::as_u64) == Some(GROUP.into()) {
@@ -194,7 +194,7 @@ fn restore_group(pod: &mut Value) {
     });
 }
 
-/// Removes the setting of a gateway's ports.
+/// Removes the sysctl for a gateway's ports.
 fn restore_ports(pod: &mut Value) {
     change_context(pod, |context| {
         let Some(Value::Array(settings)) = context.get_mut("sysctls") else { return };
@@ -205,7 +205,7 @@ fn restore_ports(pod: &mut Value) {
     });
 }
 
-/// Changes the pod's security context, and removes it if it is empty then.
+/// Changes the pod's security context, and removes it if it is then empty.
 fn change_context(pod: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
     let spec = pod::object(pod::spec_mut(pod));
     let Some(Value::Object(context)) = spec.get_mut("securityContext") else { return };

@@ -1,7 +1,7 @@
-//! The annotations of metrics of a pod before a former injection, and the ports on which the former agent listened.
+//! Restores the metrics annotations that a pod had before a former injection, and finds the ports on which the former agent listened.
 //!
-//! Port, path and `scrape` count one by one: a value that the former injection cannot have written is another's and
-//! stays. The others are those of the sidecar's variable.
+//! The annotations `port`, `path` and `scrape` are treated one by one: a value that the former injection cannot have
+//! written stays. The others are replaced with the application's values, from the variable of the sidecar.
 
 use contract::{annotation, container, port};
 use gotemplate::Budget;
@@ -11,7 +11,7 @@ use super::{Former, remove_if};
 use crate::istio::{Error, probes, prometheus};
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Replaces the agent's port and path of metrics by those of the application, which the former sidecar scraped.
+/// Replaces the agent's metrics port and path with those of the application, which the former agent scraped.
 ///
 /// # Errors
 /// The budget is spent.
@@ -36,7 +36,7 @@ pub(super) fn restore(pod: &mut Value, former: &Former<'_>, budget: &mut Budget)
             continue;
         }
         let own = pod::text(&scraping, what);
-        // Of a list of targets, the first one is repeated.
+        // A value that repeats the first of the targets was not an annotation; the targets are restored below.
         let is_repeated = targets.first().is_some_and(|first| pod::text(first, what) == own);
         if own.is_empty() || is_repeated {
             pod::annotations_mut(pod).shift_remove(&name_of(what));
@@ -56,7 +56,7 @@ fn name_of(what: &str) -> String {
     format!("prometheus.io/{what}")
 }
 
-/// Returns the text of an annotation with targets.
+/// Returns the value of the annotation with these targets.
 fn listed(targets: &[Value]) -> String {
     let target = |target: &Value| format!("{}:{}", pod::text(target, "port"), pod::text(target, "path"));
     targets.iter().map(target).collect::<Vec<_>>().join(",")
@@ -64,19 +64,18 @@ fn listed(targets: &[Value]) -> String {
 
 /// The values of Prometheus' annotations that the former injection wrote.
 struct Written {
-    /// The ports; `None`: any.
+    /// The ports that it may have written; `None`: any.
     ports: Option<Vec<String>>,
 }
 
 impl Written {
     fn of(former: &Former<'_>, proxy_config: &Value) -> Self {
         let ports = || match former.status.settings {
-            // The webhook records what else it wrote.
+            // The webhook records any other port that it wrote.
             Some(_) => configured_ports(proxy_config),
             None => possible_ports(former, proxy_config),
         };
-        // The status of a proxyless application does not hold the port that the injection wrote, so any port counts as written
-        // there.
+        // Nothing records the port that an injection wrote for a proxyless application, so any port is treated as written.
         Self { ports: former.sidecar.is_some().then(ports) }
     }
 
@@ -90,15 +89,15 @@ impl Written {
         pod::annotation(pod, &name_of(what)).is_some_and(is_written)
     }
 
-    /// Whether a pod has most of what an injection writes. One with the port and the path alone was never merged.
+    /// Whether a pod has most of the values that an injection writes. A pod with only the port and the path was never merged.
     fn is_merged(&self, pod: &Value) -> bool {
         let is_scraped = pod::annotation(pod, &name_of("scrape")).is_some();
         is_scraped && prometheus::NAMES.iter().filter(|what| self.stands(pod, what)).count() > 1
     }
 }
 
-/// Returns the ports of the former agent that it may have appended to a list. If the status has a record, only those count
-/// that no later change of the pod can change.
+/// Returns the ports of the former agent that the injection may have appended to a list. If the status has a record, these are only the
+/// ports that no later change of the pod affects.
 pub(super) fn appended_ports(former: &Former<'_>, proxy_config: &Value) -> Vec<String> {
     match former.status.record {
         Some(_) => configured_ports(proxy_config),
@@ -110,14 +109,14 @@ pub(super) fn appended_ports(former: &Former<'_>, proxy_config: &Value) -> Vec<S
 fn possible_ports(former: &Former<'_>, proxy_config: &Value) -> Vec<String> {
     let mut ports = configured_ports(proxy_config);
     ports.extend(rewritten_port(former).into_iter().chain(annotated_ports(former)));
-    // An injection appends the agent's port to the ports that are not redirected, unless it is among them.
+    // An injection appends the agent's port to the ports that are not redirected, unless they contain it.
     let mut redirected = redirected_ports(former);
     let is_known = redirected.iter().any(|port| ports.contains(port));
     ports.extend(redirected.pop().filter(|_| !is_known && has_port(former)));
     ports
 }
 
-/// Whether the former agent listened on a status port. Without one, Istio's agent has no readiness probe.
+/// Whether the former agent listened on a status port. Without one, Istio's sidecar has no readiness probe.
 fn has_port(former: &Former<'_>) -> bool {
     let has_probe = former.sidecar.is_some_and(|sidecar| sidecar.get("readinessProbe").is_some_and(Value::is_object));
     pod::annotation(former.pod, annotation::STATUS_PORT) != Some("0")
@@ -129,8 +128,8 @@ fn configured_ports(proxy_config: &Value) -> Vec<String> {
     configured.into_iter().chain([port::STATUS.to_string()]).collect()
 }
 
-/// Returns the port of the pod's annotation, and the last port that is not redirected if merged metrics are scraped there: an
-/// injection writes the agent's port into both.
+/// Returns the port in the annotation for the status port, and the last excluded inbound port if merged metrics are scraped on it: an
+/// injection writes the agent's port into the exclusions and into `prometheus.io/port`.
 fn annotated_ports(former: &Former<'_>) -> impl Iterator<Item = String> {
     let text = |name: &str| pod::annotation(former.pod, name);
     let excluded = text(annotation::EXCLUDE_INBOUND_PORTS).and_then(|ports| ports.rsplit(',').next());

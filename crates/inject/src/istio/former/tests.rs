@@ -1,4 +1,4 @@
-//! Tests of pods that others injected, whose status has neither a digest nor a record.
+//! Tests of the restoration of pods that another injector or `kube-inject` injected, and of records.
 
 use gotemplate::{Budget, Limits};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ fn original_of(pod: &Value) -> Value {
     original(pod, "web", &mut Budget::default()).unwrap().into_owned()
 }
 
-/// A pod that Istio's injector has injected for the CNI plugin.
+/// Returns a pod that Istio's injector injected for the CNI plugin.
 fn injected() -> Value {
     let probers = json!({"/app-health/app/readyz": {"httpGet": {"path": "/r", "port": 80, "scheme": "HTTPS"}, "timeoutSeconds": 2},
         "/app-health/app/livez": {"grpc": {"port": 90, "service": null}}});
@@ -42,7 +42,7 @@ fn injected() -> Value {
 }
 
 #[test]
-fn what_istio_injected_is_taken_away_and_what_the_author_wrote_is_put_back() {
+fn what_istio_injected_is_removed_and_what_the_author_wrote_is_restored() {
     let app = json!({"name": "app", "readinessProbe": {"httpGet": {"path": "/r", "port": 80, "scheme": "HTTPS"}, "timeoutSeconds": 2},
         "livenessProbe": {"grpc": {"port": 90}}, "startupProbe": {"httpGet": {"path": "/later", "port": 15020}},
         "volumeMounts": [{"name": "istio-token"}]});

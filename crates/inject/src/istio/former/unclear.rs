@@ -8,11 +8,11 @@ use crate::istio::overrides::Overrides;
 use crate::istio::status::Status;
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// The keys by which the elements of a container's lists are known.
+/// The keys that identify the elements of a container's lists.
 const KEYS: [&str; 5] = ["name", "mountPath", "devicePath", "containerPort", "resourceName"];
 
 /// Returns warnings about a pod that was injected before without a record of what the injection wrote, and is injected
-/// again. `before`: the pod as far as the former injection is taken away. `workload`: the name of its owner.
+/// again. `before`: the pod with the former injection removed as far as possible. `workload`: the name of its owner.
 pub(in crate::istio) fn unclear(
     (former, before, injected): (&Value, &Value, &Value),
     (status, recorded): (&Status, &Overrides),
@@ -31,8 +31,8 @@ pub(in crate::istio) fn unclear(
     warnings
 }
 
-/// Returns a warning for each canonical label that follows from no other label of the pod. The status does not say who wrote such
-/// a label: the pod's author, or the former injection from a label that has changed since.
+/// Returns a warning for each canonical label whose value does not follow from the pod's other labels. The status does not show who wrote
+/// such a label: the pod's author, or the former injection from a label that has changed since.
 fn canonical(pod: &Value, workload: &str) -> impl Iterator<Item = String> {
     let canonical = Canonical::of(pod, workload);
     let labels = [(CANONICAL_NAME, canonical.name.clone()), (CANONICAL_REVISION, canonical.revision.clone())];
@@ -46,7 +46,7 @@ fn canonical(pod: &Value, workload: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns a warning if the label of the network goes or changes, which the author of a proxyless pod may have written.
+/// Returns a warning if the network label of a pod without a sidecar is removed or changes, because its author may have written it.
 fn network(former: &Value, injected: &Value) -> Option<String> {
     let was = pod::label(former, annotation::NETWORK)?;
     let has_sidecar = pod::sidecar(former).is_some();
@@ -58,8 +58,8 @@ fn network(former: &Value, injected: &Value) -> Option<String> {
     })
 }
 
-/// Returns a warning about the annotations of traffic that stay in the pod `before`. Its validation shows that a former injection
-/// wrote such annotations with Helm's values, and any legacy template may have written them.
+/// Returns a warning about the traffic annotations that stay in the pod `before`. If the former injection added `istio-validation`, it
+/// wrote such annotations with Helm's values; a legacy template may have written them, too.
 fn of_values(before: &Value, status: &Status) -> Option<String> {
     let is_for_plugin = status.init_containers.iter().any(|name| name == container::VALIDATION);
     let mode = Some(annotation::INTERCEPTION_MODE).filter(|_| status.is_legacy);
@@ -74,8 +74,8 @@ fn of_values(before: &Value, status: &Status) -> Option<String> {
     })
 }
 
-/// Returns warnings about the fields of the pod's spec that a legacy template's injection writes: the DNS configuration, which
-/// stays, and the group, which is taken away.
+/// Returns warnings about the fields of the pod's spec that a legacy template's injection writes: the DNS configuration, which stays, and
+/// the `fsGroup`, which is removed.
 fn legacy(former: &Value, before: &Value, injected: &Value) -> Vec<String> {
     let dns = |pod| pod::spec(pod).get("dnsConfig").filter(|config| !is_nothing(config));
     let stays = dns(before).filter(|config| dns(injected) == Some(*config)).map(|_| {
@@ -113,7 +113,7 @@ fn lost(former: &Value, injected: &Value, recorded: &Overrides) -> Vec<String> {
     warnings
 }
 
-/// Adds the fields, and elements of lists, that `now` lacks.
+/// Adds to `fields` the fields and list elements of `was` that `now` lacks.
 fn missing(was: &Value, now: &Value, path: &str, fields: &mut Vec<String>) {
     let joined = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match (was, now) {
@@ -139,7 +139,7 @@ fn missing(was: &Value, now: &Value, path: &str, fields: &mut Vec<String>) {
     }
 }
 
-/// Whether a value is the same as none.
+/// Whether a value is equivalent to an absent one.
 fn is_nothing(value: &Value) -> bool {
     value.is_null() || value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }

@@ -27,7 +27,7 @@ fn exclude<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Rea
     Ok(Value::from(ports.collect::<Vec<_>>().join(",")))
 }
 
-/// Returns the port of a variable in the proxy's metadata, read as the agent reads it, or the default if it is none.
+/// Returns the port in a variable of `proxyMetadata`, parsed as the agent parses it, or the default if it is not a valid port.
 fn of_proxy<'a>(_: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
     let (name, default) = (args.str(1)?, args.int(2)?);
     let variable = map(args.any(0))?.and_then(|metadata| metadata.get(name));
@@ -35,7 +35,7 @@ fn of_proxy<'a>(_: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason>
     Ok(Value::from(port.filter(|port| *port != 0).map_or(default, i64::from)))
 }
 
-/// Returns the containers' TCP ports, with those of the sidecar only if `proxy` is set.
+/// Returns the containers' TCP ports, including the sidecar's only if `proxy` is set.
 fn ports<'a>(budget: &mut Budget, args: Args<'_, 'a>, proxy: bool) -> Result<Value<'a>, Reason> {
     let containers = list(args.any(0))?;
     let mut ports = Vec::new();

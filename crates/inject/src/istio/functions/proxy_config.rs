@@ -1,9 +1,9 @@
-//! The template function that writes the configuration for the proxy: protobuf's JSON without the fields that have
-//! their default.
+//! The template function that writes the proxy configuration as protobuf's JSON, without the fields that have their
+//! default value.
 
 use gotemplate::{Args, Budget, Field, Functions, Reason, Record, Struct, Value, write_json};
 
-/// Istio's defaults. The configuration for the proxy omits fields with these values.
+/// Istio's defaults of the proxy configuration. The template function omits fields with these values.
 pub(in crate::istio) const DEFAULTS: &[(&str, &str)] = &[
     ("configPath", "./etc/istio/proxy"),
     ("binaryPath", "/usr/local/bin/envoy"),

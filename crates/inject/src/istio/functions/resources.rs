@@ -1,5 +1,5 @@
-//! The template function that returns the sidecar's resources: those of Helm's values, with those of the pod's
-//! annotations in place of single ones.
+//! The template function that returns the sidecar's resources: Helm's values, with single amounts replaced by the pod's
+//! annotations.
 
 use std::cmp::Ordering;
 
@@ -26,9 +26,9 @@ pub(super) fn register(functions: Functions) -> Functions {
     functions.with("proxyResources", 2, 2, resources)
 }
 
-/// Returns the resources as JSON, without nulls. A limit of the values below an annotated request follows the request,
-/// and a request of the values above an annotated limit follows the limit: the API server refuses a request above the
-/// limit.
+/// Returns the resources as JSON, without nulls. If a limit in the values is below an annotated request, it is raised
+/// to the request, and if a request in the values is above an annotated limit, it is lowered to the limit: the API
+/// server refuses a request above the limit.
 fn resources<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
     let annotations = map(args.any(0))?;
     let text = map(args.any(1))?.map(|values| write_json(&Value::Map(values.clone()), budget)).transpose()?;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::istio::functions;
 
-    /// Returns the resources for these values and annotations without their prefix.
+    /// Returns the resources for these values and annotations. `annotations`: names without their prefix, and values.
     fn resources(values: &Json, annotations: &[(&str, &str)]) -> Json {
         let annotations: Object<String, Json> =
             annotations.iter().map(|(name, value)| (format!("sidecar.istio.io/{name}"), Json::from(*value))).collect();

@@ -26,7 +26,7 @@ fn enriched(mesh: &Value<'_>) -> bool {
     })
 }
 
-/// Returns namespace, version and instance of the service, each from its annotation, else from the pod's metadata.
+/// Returns the attributes for the service's namespace, version and instance, each from its annotation, or else from the pod.
 fn resource_attributes(annotations: &Value<'_>, labels: &Value<'_>, namespace: &str, containers: &Value<'_>) -> String {
     let entry = |map: &Value<'_>, key: &str| match map {
         Value::Map(map) => map.get(key).and_then(|value| value.as_str().map(str::to_owned)).filter(|v| !v.is_empty()),

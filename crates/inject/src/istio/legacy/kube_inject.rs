@@ -15,7 +15,7 @@ use crate::istio::{Error, annotations, startable};
 use crate::patch;
 use crate::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS};
 
-/// Whether a pod has a sidecar beside other containers.
+/// Whether a pod has a sidecar and at least one other container.
 pub(in crate::istio) fn has_sidecar(pod: &Value) -> bool {
     let containers = pod::containers(pod, CONTAINERS);
     containers.len() > 1 && pod::find(containers, container::PROXY).is_some()

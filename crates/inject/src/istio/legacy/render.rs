@@ -14,7 +14,7 @@ use crate::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES}
 use crate::typed::Struct;
 use crate::yaml;
 
-/// The fields of a pod with numbers or booleans. In all other fields, a number is converted to text.
+/// The fields of a pod with numbers or booleans. In all other fields, a number or boolean is converted to a string.
 const SCALARS: [&str; 35] = [
     "allowPrivilegeEscalation",
     "containerPort",
@@ -53,7 +53,7 @@ const SCALARS: [&str; 35] = [
     "weight",
 ];
 
-/// The fields whose zero Go's types omit. Empty texts and lists are omitted in all fields.
+/// The fields that Go's types omit if they are zero or false. Empty strings and lists are omitted in all fields.
 const OMITTED: [&str; 10] = [
     "failureThreshold",
     "hostPort",
@@ -133,7 +133,7 @@ impl Parts {
     /// Checks that the fields are those of a pod's spec.
     ///
     /// # Errors
-    /// A field is not of its type; the API server would refuse the pod.
+    /// A field has the wrong type; the API server would refuse the pod.
     fn check(&self) -> Result<(), Error> {
         let lists = self.lists().into_iter().map(|(which, items)| (which.to_owned(), Value::from(items)));
         let dns = self.dns_config.iter().map(|config| ("dnsConfig".to_owned(), config.clone()));
@@ -142,12 +142,12 @@ impl Parts {
         of_spec.map_err(|error| Error::Type(error.to_string()))
     }
 
-    /// The container of the proxy.
+    /// Returns the proxy's container.
     pub(super) fn sidecar(&mut self) -> Option<&mut Value> {
         self.containers.iter_mut().find(|c| pod::name(c) == container::PROXY)
     }
 
-    /// The items by their field of the pod's spec, in the order in which they are added.
+    /// Returns the items by their field in the pod's spec, in the order in which they are added.
     pub(super) fn lists(&self) -> [(&'static str, &[Value]); 4] {
         [
             (INIT_CONTAINERS, &self.init_containers),
@@ -157,7 +157,7 @@ impl Parts {
         ]
     }
 
-    /// The status annotation's value.
+    /// Returns the status annotation's value.
     pub(super) fn status(&self, version: &str) -> String {
         let mut status = Map::from_iter([(status::VERSION.to_owned(), Value::from(version))]);
         for (which, items) in self.lists() {
@@ -176,7 +176,7 @@ fn take_list(rendered: &mut Map<String, Value>, key: &str) -> Result<Vec<Value>,
     }
 }
 
-/// Converts a value to Go's types: without nulls, and with text in fields of text.
+/// Converts a value to Go's types: removes nulls, and converts scalars in string fields to strings.
 fn typed(mut value: Value) -> Value {
     pod::strip_nulls(&mut value);
     coerce(&mut value);
@@ -207,7 +207,7 @@ fn is_omitted(key: &str, field: &Value) -> bool {
     }
 }
 
-/// Sets the number of worker threads to the sidecar's CPUs, unless its arguments set it.
+/// Sets the number of worker threads to the sidecar's CPU limit or, without one, its CPU request, unless its arguments set it.
 fn limit_concurrency(sidecar: &mut Value) {
     let is_set = pod::list(sidecar, "args")
         .iter()

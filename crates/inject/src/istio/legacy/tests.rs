@@ -100,11 +100,11 @@ fn worker_threads_are_the_cpus_of_the_sidecar() {
     assert_eq!(args(json!({})), json!(["proxy"]));
 }
 
-/// A template of Istio 1.8 for the CNI plugin, as far as a later injection sees it.
+/// A template like Istio 1.8's for the CNI plugin, reduced to what a later injection reads.
 const SIDECAR: &str = "containers: [{name: istio-proxy, image: 'p:1', args: [proxy, sidecar]}]\nvolumes: [{name: istio-envoy, emptyDir: {}}]\n";
 
 #[test]
-fn an_injection_again_scrapes_the_application_and_not_the_agent() {
+fn a_second_injection_scrapes_the_application_not_the_agent() {
     let injector = legacy(SIDECAR, "");
     for annotations in [json!({}), json!({"prometheus.io/port": "8080", "prometheus.io/path": "/m"})] {
         let mut pod = pod();
@@ -116,7 +116,7 @@ fn an_injection_again_scrapes_the_application_and_not_the_agent() {
 }
 
 #[test]
-fn nothing_of_a_legacy_template_and_of_later_ones_stays_beside_the_other() {
+fn legacy_and_later_injections_leave_nothing_of_each_other() {
     let (former, later) = (legacy(SIDECAR, ""), Injector::new(BuiltIn::default().config().unwrap()));
     let mut own = pod();
     own["spec"]["securityContext"] = json!({"runAsUser": 7});
@@ -161,7 +161,7 @@ fn a_field_that_is_not_of_its_type_is_refused() {
     }
 }
 
-/// A template of Istio 1.7 that writes beside the containers and volumes.
+/// A template like Istio 1.7's, which writes annotations and the DNS configuration in addition to containers.
 const BESIDE: &str = "containers: [{name: istio-proxy, image: 'p:1', args: [proxy, sidecar]}]\npodRedirectAnnot: \
                       {sidecar.istio.io/interceptionMode: TPROXY, traffic.sidecar.istio.io/includeOutboundIPRanges: \
                       10.0.0.0/8}\ndnsConfig: {searches: [a.b]}\n";
@@ -196,13 +196,13 @@ fn what_no_record_of_a_legacy_injection_attributes_is_named() {
 }
 
 #[test]
-fn a_pod_whose_own_resources_suffice_no_longer_is_refused() {
+fn a_pod_whose_resources_no_longer_suffice_is_refused() {
     let proxy = "{name: istio-proxy, image: p, resources: {requests: {cpu: 100m}}}";
     let template = format!("containers: [{proxy}]\npodRedirectAnnot: {{}}\n");
     let mut pod = pod();
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
     let reason = "the containers request 200m cpu with the injected ones, more than the 150m of the whole pod";
-    // The two releases of `kube-inject`, of which the later applies the webhook's patch.
+    // `kube-inject` applies the webhook's patch in the second of these releases only.
     for values in ["global: {tag: 1.6.0}", "global: {tag: 1.8.0}"] {
         let injector = legacy(&template, values);
         for (request, is_refused) in [("150m", true), ("200m", false)] {

@@ -89,7 +89,7 @@ fn an_overlay_of_the_sidecar_is_merged_into_it_wherever_it_is() {
     }
 }
 
-/// Returns the reason against a pod with the applications `a` and `b` that gets a sidecar and this spec.
+/// Returns the error for a pod with the applications `a` and `b` that gets the template `team` and a sidecar; `None` if it is injected.
 fn lost(team: &str) -> Option<String> {
     let sidecar = "{spec: {containers: [{name: istio-proxy, image: p}]}}";
     let config = json!({"policy": "enabled", "templates": {"sidecar": sidecar, "team": team}}).to_string();
@@ -140,7 +140,7 @@ fn a_pod_over_the_budget_is_refused_with_the_reason() {
     assert_eq!(unknown, "requested template \"x\" not found; have a, b, c");
 }
 
-/// The pod's own metadata and the sidecar's variables are never lost.
+/// Merging such a field would lose the pod's own metadata or the sidecar's variables.
 #[test]
 fn a_field_of_a_template_that_is_not_of_its_type_is_refused() {
     let proxy = |fields: Value| {

@@ -1,4 +1,4 @@
-//! The original probes and lifecycle hooks, from the sidecar's record of them.
+//! Restores the original probes and lifecycle hooks from the sidecar's record of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +10,9 @@ use super::PROBERS;
 use crate::istio::handler::{self, HANDLERS, Handler, is_of_other_host};
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Puts the recorded originals back in place of the requests to the agent that stand for them, whose path is the record's
-/// key even if the container has another name now. A probe that is no such request was written after the injection and
-/// stays. `ports`: the ports of all containers at the injection, one container after another, by which a recorded number gets its
-/// name back.
+/// Replaces the requests to the agent with their recorded originals. The path of such a request is the key of its original in the record,
+/// even if the container was renamed since. Any other handler was written after the injection and stays. `ports`: the ports of all
+/// `containers` at the time of the injection, one container after another, from which recorded port numbers get their names.
 pub(in crate::istio) fn restore(pod: &mut Value, recorded: &Map<String, Value>, ports: &[Value]) {
     if recorded.is_empty() {
         return;
@@ -24,7 +23,7 @@ pub(in crate::istio) fn restore(pod: &mut Value, recorded: &Map<String, Value>, 
         for container in pod::containers_mut(pod, which) {
             let own = match which {
                 CONTAINERS => former.next().unwrap_or_default(),
-                // The list of the injection has no ports of init containers.
+                // `ports` has no ports of init containers.
                 _ => pod::list(container, "ports").to_vec(),
             };
             for handler in &HANDLERS {
@@ -48,13 +47,14 @@ pub(in crate::istio) fn restore(pod: &mut Value, recorded: &Map<String, Value>, 
 /// The requests to the agent with which a former injection replaced handlers.
 struct Requests<'r> {
     recorded: &'r Map<String, Value>,
-    /// The ports of the agent.
+    /// The ports on which the agent may listen.
     agents: HashSet<u64>,
 }
 
 impl<'r> Requests<'r> {
-    /// Finds the requests of a pod. The agent's port is that of a container's request for its own path. If each container has another
-    /// name since, it is that of the other requests for a recorded path, the annotation's or the default one.
+    /// Finds the agent's port in the requests of a pod: the port of each request to the recorded path with the name of its own container.
+    /// If all such containers were renamed, the port of each other request to a recorded path, and the port in the annotation or else the
+    /// default.
     fn of(pod: &Value, recorded: &'r Map<String, Value>) -> Self {
         let containers = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
         let handlers = containers.flat_map(|container| HANDLERS.iter().map(move |handler| (container, handler)));
@@ -75,8 +75,8 @@ impl<'r> Requests<'r> {
         Self { recorded, agents }
     }
 
-    /// Returns the original in whose place a handler asks the agent. One with a host is such a request of Istio's if its original has
-    /// this host: this injection leaves a handler of another host as it is.
+    /// Returns the original of a handler that is a request to the agent. A handler with a host is such a request only if its original has
+    /// the same host, as Istio writes it: this injector does not rewrite an HTTP request to another host.
     fn original(&self, container: &Value, handler: &Handler) -> Option<&'r Map<String, Value>> {
         let original = self.recorded.get(path(container, handler)?)?.as_object()?;
         let action = container.pointer(handler.pointer)?.get("httpGet")?;
@@ -89,17 +89,17 @@ impl<'r> Requests<'r> {
     }
 }
 
-/// Returns the path for which a handler asks by HTTP.
+/// Returns the path of a handler's HTTP request.
 fn path<'c>(container: &'c Value, handler: &Handler) -> Option<&'c str> {
     container.pointer(handler.pointer)?.pointer("/httpGet/path")?.as_str()
 }
 
-/// Returns the ports that each container had at the injection, of those that it has now. Names are unique within a container only,
-/// and the list of the injection does not tell the containers.
+/// Returns the ports of each container with the numbers that they had at the injection; `ports` lists all of them. Names are unique only
+/// within a container, and the list does not show which container a port belongs to.
 ///
-/// A port that is in the list is as it was. Another one has changed its number since: it is the one at its place if the list has the
-/// present names in the present order, or the only one of its name. One that the list does not name has its present number, and one
-/// that may be several of the list is left out.
+/// A port that the list has is unchanged, and one whose name the list lacks keeps its present number. Any other port has changed its number
+/// since: it had the number at the same position if the list has the present names in the present order, or else the number of the only
+/// listed port with its name. If several listed ports have its name, it is left out.
 fn former(pod: &Value, ports: &[Value]) -> Vec<Vec<Value>> {
     let key = |port: &Value| (pod::name(port).to_owned(), port.get("containerPort").and_then(Value::as_u64));
     let known: HashSet<_> = ports.iter().map(key).collect();
@@ -120,15 +120,15 @@ fn former(pod: &Value, ports: &[Value]) -> Vec<Vec<Value>> {
     lists().map(|list| list.iter().filter_map(&mut of_port).collect()).collect()
 }
 
-/// Returns the name that the port of an action had at the injection, among the ports that its container had then.
+/// Returns the name of an action's port number among `own`, the ports that its container had at the injection.
 fn name_of(action: &Value, own: &[Value]) -> Option<String> {
     let number = action.get("port").filter(|port| port.is_u64())?;
     let is_it = |port: &&Value| !pod::name(port).is_empty() && port.get("containerPort") == Some(number);
     own.iter().find(is_it).map(|port| pod::name(port).to_owned())
 }
 
-/// Puts the probes of a pod before a former injection with the same settings back, and drops the record of them.
-/// [`rewrite`](super::rewrite) then records the present ones.
+/// Restores the handlers that the pod `before` a former injection with the same settings has, and removes the record of
+/// their originals. [`rewrite`](super::rewrite) then rewrites and records them again.
 ///
 /// # Errors
 /// The budget is spent.
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the port that the liveness probe of the container `b` is for after the restoration, if the record has this number.
+    /// Returns the port of the liveness probe of the container `b` after its restoration from a record with the port `recorded`.
     fn restored(list: &str, ports: [Value; 2], recorded: u16) -> Value {
         let [a, b] = ports;
         let probe = json!({"httpGet": {"path": "/app-health/b/livez", "port": 15020}});
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_the_agent_is_told_by_its_port_or_its_host() {
+    fn a_request_to_the_agent_is_recognized_by_its_port_or_host() {
         let path = "/app-health/app/livez";
         let request = |port: u16| json!({"httpGet": {"path": path, "port": port}});
         let with_host = |host: &str, port: u16| json!({"httpGet": {"path": path, "port": port, "host": host}});
@@ -203,11 +203,11 @@ mod tests {
             (&original, Some(request(15020)), request(9000), (true, false)),
             (&original, Some(request(15020)), with_host("x.example.com", 9000), (true, false)),
             (&original, None, with_host("x.example.com", 15020), (false, false)),
-            // The container has another name since.
+            // The container was renamed since.
             (&original, None, request(15020), (false, true)),
             (&of_istio, None, with_host("10.0.0.9", 15500), (false, true)),
             (&of_istio, None, with_host("10.0.0.8", 15020), (false, false)),
-            // The container is a copy.
+            // `side` is a copy of `app`.
             (&original, Some(request(15500)), request(15500), (true, true)),
             (&original, Some(request(15500)), request(15020), (true, false)),
             (&of_istio, Some(with_host("10.0.0.9", 15020)), with_host("10.0.0.9", 15020), (true, true)),

@@ -66,7 +66,7 @@ fn a_request_to_another_host_stays() {
             let before = pod(&json!({"name": "a", "livenessProbe": action, "lifecycle": {"preStop": action}}));
             let mut after = before.clone();
             rewrite(&mut after, 15020, false);
-            // The agent asks the pod in the place of a tcpSocket, whatever its host.
+            // For a tcpSocket, the agent connects to the pod, whatever the host.
             let is_other = kind == "httpGet" && host.as_str().is_some_and(|host| !host.is_empty());
             assert_eq!(after == before, is_other, "{kind} {host}");
             let patched = http_probes(&before, 15020, &mut Budget::default()).unwrap().0;

@@ -1,15 +1,15 @@
-//! The texts of a pod with characters that mean something in YAML, and copies of the pod in which they are harmless.
+//! The texts in a pod that have characters with a meaning in YAML, and copies of the pod in which these texts are harmless.
 
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
-/// The characters, other than control characters and line breaks, that end a text in YAML or start something else.
+/// The characters, other than control characters and line breaks, that end a scalar in YAML or start another construct.
 const MEANINGFUL: &str = "\"'\\{}[]#&*!|>%@`:?";
-/// Those that do so only at the start of a text.
+/// The characters that do so at the start of a text.
 const AT_START: [char; 10] = ['&', '!', '|', '>', '%', '@', '`', '*', '#', ','];
 
-/// The characters that replace others. Those of [`FIRST`](Self::FIRST) and [`SECOND`](Self::SECOND) differ. A character sorts near the
-/// one that it replaces, because templates sort keys.
+/// The characters that replace meaningful ones. Those of [`FIRST`](Self::FIRST) and [`SECOND`](Self::SECOND) differ. A replacement sorts
+/// near the original character, because templates sort keys.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Letters([char; 4]);
 
@@ -28,33 +28,33 @@ impl Letters {
     }
 }
 
-/// The treatment of a text in a copy.
+/// How a text is changed in a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     /// The text stays.
     Kept,
     /// Meaningful characters are replaced.
     Replaced,
-    /// The text is JSON, and meaningful characters of its members are replaced.
+    /// The text is JSON, and meaningful characters in its strings and keys are replaced.
     Members,
-    /// The text is JSON, and gets another text for the same value, or for a value that has a string more.
+    /// The text is JSON, and is written in another form: the same value or, if `marked`, the value with one string added.
     Written { escaped: bool, marked: bool },
 }
 
-/// What a text that is a map or a list in JSON has.
+/// The properties of a text that is a map or a list in JSON.
 #[derive(Debug, Clone, Copy)]
 struct Json {
-    /// Whether it has a string that is not empty, also as a key.
+    /// Whether it has a non-empty string, as a value or as a key.
     strings: bool,
-    /// Whether characters are escaped by their numbers.
+    /// Whether it has characters escaped as `\u`.
     escapes: bool,
     elements: bool,
 }
 
-/// The meaningful texts in the order in which [`visit`] finds them.
+/// The texts with meaningful characters, in the order in which [`collect`](Self::collect) finds them.
 pub(super) struct Texts {
     fields: Vec<String>,
-    /// What each text has that is a map or a list in JSON.
+    /// The properties of each text; `None` if it is not a map or a list in JSON.
     json: Vec<Option<Json>>,
 }
 
@@ -116,22 +116,22 @@ impl Texts {
         self.json[at].is_some()
     }
 
-    /// Whether a text is JSON with a string.
+    /// Whether a text is JSON with a non-empty string.
     pub(super) fn has_strings(&self, at: usize) -> bool {
         self.json[at].is_some_and(|json| json.strings)
     }
 
-    /// Whether a text is JSON with elements.
+    /// Whether a text is a map or a list in JSON that is not empty.
     pub(super) fn has_elements(&self, at: usize) -> bool {
         self.json[at].is_some_and(|json| json.elements)
     }
 
-    /// Whether a text is JSON in which characters are escaped by their numbers.
+    /// Whether a text is JSON with characters escaped as `\u`.
     pub(super) fn has_escapes(&self, at: usize) -> bool {
         self.json[at].is_some_and(|json| json.escapes)
     }
 
-    /// The path of a text, for an error.
+    /// Returns the path of a text, for an error.
     pub(super) fn field(&self, at: usize) -> &str {
         &self.fields[at]
     }
@@ -148,7 +148,7 @@ impl Texts {
     }
 }
 
-/// The path of a member. A key that is no plain word is quoted.
+/// Returns the path of a member. A key that is not a plain word is quoted.
 fn below(path: &str, key: &str) -> String {
     const LONGEST: usize = 100;
     let is_word = key.chars().all(|c| c.is_ascii_alphanumeric()) && !key.is_empty();
@@ -159,7 +159,7 @@ fn below(path: &str, key: &str) -> String {
     }
 }
 
-/// Copies a document text by text, in the order of [`Texts`].
+/// Copies a document and treats its texts, in the order of [`Texts`].
 struct Copy<'c, 'b> {
     treatments: std::slice::Iter<'c, Treatment>,
     letters: Letters,
@@ -192,7 +192,7 @@ impl Copy<'_, '_> {
         Ok(match (self.treatments.next().copied().unwrap_or(Treatment::Replaced), json(text)) {
             (Treatment::Kept, _) => text.to_owned(),
             (Treatment::Written { escaped, marked }, Some(json)) => {
-                // A template may look for the first and the last character.
+                // White space at the ends stays, because a template may test the first and the last character.
                 let (start, end) = (text.len() - text.trim_start().len(), text.trim_end().len());
                 format!("{}{}{}", &text[..start], written(json, escaped, marked).trim(), &text[end..])
             }
@@ -205,8 +205,8 @@ impl Copy<'_, '_> {
     }
 }
 
-/// Writes JSON with a space on both sides of each token. `escaped`: the first and the last character of each string are escaped by
-/// their numbers, which no function hides that takes white space, quotes or brackets away. `marked`: the value gets a string more.
+/// Writes JSON with a space on both sides of each token. `escaped`: the first and the last character of each string are escaped as `\u`,
+/// which functions that remove white space, quotes or brackets do not hide. `marked`: a string is added to the value.
 fn written(mut json: Value, escaped: bool, marked: bool) -> String {
     match &mut json {
         Value::Array(items) if marked => items.push(serde_json::json!({"x": "x"})),
@@ -259,7 +259,7 @@ fn write_string(string: &str, escaped: bool, text: &mut String) {
     text.push('"');
 }
 
-/// Whether a value has a string that is not empty, also as a key.
+/// Whether a value has a non-empty string, as a value or as a key.
 fn has_strings(value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty(),
@@ -269,7 +269,7 @@ fn has_strings(value: &Value) -> bool {
     }
 }
 
-/// Returns a text that is a map or a list in JSON.
+/// Parses a text that is a map or a list in JSON; `None` for any other text.
 fn json(text: &str) -> Option<Value> {
     text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str(text).ok()).flatten()
 }
@@ -289,7 +289,7 @@ fn replace_in(value: &mut Value, letters: Letters) {
     }
 }
 
-/// Whether a text has characters by which it can leave its place in YAML.
+/// Whether a text has characters with which it can break out of its place in YAML.
 fn is_meaningful(text: &str) -> bool {
     let is_inside = |c: char| is_break(c) || "\"'\\{}[]".contains(c);
     let start = text.trim_start_matches(' ');
@@ -301,7 +301,7 @@ fn is_meaningful(text: &str) -> bool {
         || [": ", " #"].iter().any(|indicator| text.contains(indicator))
 }
 
-/// Replaces meaningful characters with letters or digits, byte by byte: functions of templates cut texts by their length.
+/// Replaces meaningful characters with letters or digits, one for each byte, because template functions may cut texts by their length.
 pub(super) fn replaced(text: &str, letters: Letters) -> String {
     if !is_meaningful(text) {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Tests of hostile texts in each place of a pod, with templates that hold them and templates that do not.
+//! Tests of hostile texts in each place of a pod, with templates that keep them in their place and templates that do not.
 
 use contract::annotation;
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::istio::{BuiltIn, InjectionOutcome, Injector, Mesh, Request, Settings};
 
-/// Splices texts in double quotes, in single quotes, in a flow map, without quotes, and as JSON.
+/// Inserts texts in double quotes, in single quotes, in a flow map, without quotes, and as JSON.
 const TEMPLATE: &str = r#"
 metadata:
   annotations: {one: "{{ .ObjectMeta.Name }}", two: "{{ index .ObjectMeta.Labels `app` }}"}
@@ -43,7 +43,7 @@ fn injector() -> Injector {
     Injector::new(Config { settings, mesh, ..BuiltIn::default().config().unwrap() })
 }
 
-/// Returns the containers of the pod with this text in a place, or the reason for which it is refused.
+/// Returns the injected pod, which has this text in a place, or why the pod is refused.
 fn injected(injector: &Injector, place: &str, text: &str) -> Result<Value, String> {
     let mut pod = json!({"metadata": {"name": "web", "labels": {"app": "web"}, "annotations": {"single": "a", "quoted": "a"}},
         "spec": {"serviceAccountName": "default", "containers": []}});
@@ -68,7 +68,7 @@ fn injected(injector: &Injector, place: &str, text: &str) -> Result<Value, Strin
     }
 }
 
-/// The places of texts, each with a part of the name by which an error names it.
+/// The places of texts, each with a part of its path in an error.
 const PLACES: [(&str, &str); 10] = [
     ("proxyMetadata", "proxyMetadata"),
     ("key", "proxyMetadata"),
@@ -126,18 +126,18 @@ fn text_that_stays_in_its_place_is_kept() {
         "a\"\n- {b: 'c'} #\\"
     );
     assert_eq!(kept("/metadata/annotations/single", "{\"a\": [1]}", "/spec/containers/0/args/0"), "{\"a\": [1]}");
-    // Authors escape quotes for templates that do not.
+    // Authors escape quotes themselves if templates do not.
     assert_eq!(kept("proxyMetadata", r#"{\"a\": \"b\"}"#, "/spec/initContainers/0/env/0/value"), r#"{"a": "b"}"#);
     assert_eq!(kept("volumes", "a\"\n: b", "/spec/containers/0/env/2/value"), "a\"\n: b");
     assert_eq!(kept("/metadata/name", "web", "/metadata/annotations/one"), "web");
 }
 
-/// Returns an injector whose template splices an annotation into a map and another one into a list, both piped through functions.
+/// Returns an injector whose template inserts one annotation as a map and another as a list, both piped through functions.
 fn piped(functions: &str) -> Injector {
     spliced(&format!("{{{{ . {functions} }}}}"))
 }
 
-/// Returns an injector whose template has this value with an annotation as `.` as a map and with another one as a list.
+/// Returns an injector whose template inserts `value`, in which `.` is an annotation, once as a map and once as a list.
 fn spliced(value: &str) -> Injector {
     let place = |field: &str| {
         format!("  {{{{- with index .ObjectMeta.Annotations `{field}` }}}}\n  {field}: {value}\n  {{{{- end }}}}\n")
@@ -149,7 +149,7 @@ fn spliced(value: &str) -> Injector {
     Injector::new(Config { settings, mesh, ..BuiltIn::default().config().unwrap() })
 }
 
-/// Returns what the field of a pod's spec has of the annotation with its name, or the reason for which the pod is refused.
+/// Returns the field in the injected pod's spec that the template sets from the annotation with its name, or why the pod is refused.
 fn field_of(injector: &Injector, text: &str) -> Result<Value, String> {
     let field = if text.trim_start().starts_with('[') { "tolerations" } else { "nodeSelector" };
     let pod = json!({"metadata": {"name": "web", "annotations": {field: text}}, "spec": {"containers": []}});
@@ -349,7 +349,7 @@ proptest! {
         let (injector, text) = (injector(), parts.concat());
         let harmless = injected(&injector, place, "harmless").unwrap();
         match injected(&injector, place, &text) {
-            // The pod's name is its owner's, too. A template may make it the name of a variable.
+            // The pod's name is also its owner's. A template may use a text as the name of a variable.
             Err(reason) => prop_assert!(reason.contains("owner.name") && place == "/metadata/name" || reason.contains(field) || reason.contains("annotation") || reason.contains("invalid name"), "{place} {text:?}: {reason}"),
             Ok(pod) => {
                 let of = |pod: &Value| ["/spec/containers", "/spec/initContainers"].map(|at| {

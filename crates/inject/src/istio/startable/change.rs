@@ -1,4 +1,4 @@
-//! What an injection changes in a part of a pod. Only this is checked: the API server itself refuses what the pod's author wrote.
+//! What an injection changes in a part of a pod. Only changes are checked: errors that the pod's author made are left to the API server.
 
 use std::collections::HashSet;
 
@@ -45,7 +45,7 @@ impl<'a> Change<'a> {
         pod::list(self.merged, key).iter().filter(move |item| !own.contains(item))
     }
 
-    /// Checks the value under this key, a field of the pod with this path, if the injection changes it.
+    /// Checks the value under this key if the injection changes it. `path`: the path of the field, for an error.
     pub(super) fn require(self, key: &str, path: &str, (is_valid, allowed): Condition<'_>) -> Result<(), Unstartable> {
         self.value(key).map_or(Ok(()), |value| demand(POD, path, value, is_valid, allowed))
     }

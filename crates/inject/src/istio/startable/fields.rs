@@ -24,20 +24,20 @@ const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
 const RESIZED: [&str; 2] = ["cpu", "memory"];
 const RESIZES: [&str; 2] = ["NotRequired", "RestartContainer"];
 const PROC_MOUNTS: [&str; 2] = ["Default", "Unmasked"];
-/// The signals of Linux beside those of real time, without `SIG`.
+/// The signals of Linux other than real-time signals, without the prefix `SIG`.
 const SIGNALS: &str = "ABRT ALRM BUS CHLD CLD CONT FPE HUP ILL INT IO IOT KILL PIPE POLL PROF PWR \
     QUIT SEGV STKFLT STOP SYS TERM TRAP TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ";
 /// The grace period of a pod without one, in seconds.
 const GRACE: i64 = 30;
 /// The maximum length of the name of an AppArmor profile, in bytes.
 const PROFILE: usize = 4095;
-/// The profiles of a security context, and their types.
+/// The profiles of a security context.
 pub(in crate::istio) const PROFILES: [&str; 2] = ["seccompProfile", "appArmorProfile"];
 const PROFILE_TYPES: [&str; 3] = ["RuntimeDefault", "Localhost", "Unconfined"];
 const PORT: &str = "a port from 1 to 65535";
 pub(super) const ID: &str = "from 0 to 2147483647";
 
-/// Checks that all containers of the pod remain which no template deletes by its name. `author`: the pod before the
+/// Checks that the pod keeps each of its containers that no template deletes by name. `author`: the pod before the
 /// injection, `deleted`: the names of the deleted containers.
 ///
 /// # Errors
@@ -55,7 +55,7 @@ pub(in crate::istio) fn remain(author: &Value, merged: &Value, deleted: &HashSet
     }
 }
 
-/// Checks a profile of a security context: its type, and that a path of the node is named for one of the node only.
+/// Checks a profile of a security context: its type, and that `localhostProfile` is set for the type `Localhost` only.
 pub(super) fn profile(place: &str, field: &str, profile: Option<&Value>) -> Result<(), Unstartable> {
     let Some(profile) = profile.filter(|profile| !profile.is_null()) else { return Ok(()) };
     let of_type = pod::text(profile, "type");
@@ -126,7 +126,7 @@ fn lifecycle(place: &str, spec: &Value, lifecycle: &Value) -> Result<(), Unstart
     require(place, "lifecycle.stopSignal", lifecycle.get("stopSignal"), text(is_signal), "a signal such as SIGTERM")
 }
 
-/// Whether a text is the name of a signal.
+/// Whether a string is the name of a signal.
 fn is_signal(text: &str) -> bool {
     let number = |start| text.strip_prefix(start).and_then(|number| number.parse::<u8>().ok());
     text.strip_prefix("SIG").is_some_and(|name| SIGNALS.split(' ').any(|signal| signal == name))
@@ -135,7 +135,7 @@ fn is_signal(text: &str) -> bool {
         || number("SIGRTMAX-").is_some_and(|number| (1..=14).contains(&number))
 }
 
-/// Checks when a container restarts: at its end, and at a change of its resources.
+/// Checks the policies for restarts of a container when it ends and when its resources change.
 fn restarts(place: &str, spec: &Value, container: &Value) -> Result<(), Unstartable> {
     let policy = container.get("restartPolicy");
     require(place, "restartPolicy", policy, text(|policy| RESTARTS.contains(&policy)), "Always, OnFailure or Never")?;
@@ -172,7 +172,7 @@ fn probe(place: &str, name: &str, probe: &Value) -> Result<(), Unstartable> {
     for field in NUMBERS {
         require(place, &format!("{name}.{field}"), probe.get(field), is_natural, "0 or more")?;
     }
-    // The API server sets 1 for 0.
+    // The API server replaces 0 with the default, 1.
     let is_once = |number: &Value| number.as_i64().is_none_or(|number| number <= 1);
     if ONCE.contains(&name) {
         require(place, &format!("{name}.successThreshold"), probe.get("successThreshold"), is_once, "1")?;
@@ -218,7 +218,7 @@ fn ports(place: &str, container: &Value) -> Result<(), Unstartable> {
     Ok(())
 }
 
-/// Checks a field that has a value other than null.
+/// Checks a field unless it is absent or null.
 pub(super) fn require(
     place: &str,
     field: &str,
@@ -229,7 +229,7 @@ pub(super) fn require(
     value.filter(|value| !value.is_null()).map_or(Ok(()), |value| demand(place, field, value, is_valid, allowed))
 }
 
-/// Checks a field, for which null is a value.
+/// Checks a field, even if it is null.
 pub(super) fn demand(
     place: &str,
     field: &str,

@@ -44,7 +44,7 @@ pub(super) fn check(container: &Value, volumes: &HashSet<&str>) -> Result<(), Un
     Ok(())
 }
 
-/// Checks how mounts below a mount are shared with the node, and whether they are read-only.
+/// Checks `mountPropagation` and `recursiveReadOnly` of a mount.
 fn propagation(place: &str, container: &Value, mount: &Value) -> Result<(), Unstartable> {
     let context = container.get("securityContext").unwrap_or(&Value::Null);
     let is_privileged = context.get("privileged") == Some(&Value::Bool(true));

@@ -1,4 +1,4 @@
-//! The forms of texts in a pod that the API server checks (apimachinery's `validation` and `content`).
+//! The formats of strings in a pod that the API server checks (apimachinery's `validation` and `content`).
 
 use std::net::IpAddr;
 
@@ -9,28 +9,28 @@ use podfacts::name::{SUBDOMAIN, is_part};
 /// The maximum length of a port's name, in bytes.
 const PORT_NAME: usize = 15;
 
-/// Returns a condition on a text; other types are refused with their paths elsewhere.
+/// Returns a condition on strings. Other types satisfy it: they are refused elsewhere.
 pub(super) fn text(is_valid: impl Fn(&str) -> bool) -> impl Fn(&Value) -> bool {
     move |value| value.as_str().is_none_or(&is_valid)
 }
 
-/// Returns a condition on a text: an empty one is that which is not set.
+/// Returns the condition that a string is one of `allowed`, or empty, which is the same as absent.
 pub(super) fn one_of(allowed: &[&str]) -> impl Fn(&Value) -> bool {
     text(|text| text.is_empty() || allowed.contains(&text))
 }
 
-/// Whether a text is a domain of `dnsConfig.searches`.
+/// Whether a string is a valid domain in `dnsConfig.searches`.
 pub(super) fn is_search(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
     text == "." || (name.len() <= SUBDOMAIN && name.split('.').all(|part| is_part(part, "-_")))
 }
 
-/// Whether a text is the name of a sysctl.
+/// Whether a string is a valid name of a sysctl.
 pub(super) fn is_sysctl(text: &str) -> bool {
     text.len() <= SUBDOMAIN && text.split(['.', '/']).all(|part| is_part(part, "-_"))
 }
 
-/// Whether a text is the name of a port (`IANA_SVC_NAME`).
+/// Whether a string is a valid name of a port (`IANA_SVC_NAME`).
 pub(super) fn is_port_name(name: &str) -> bool {
     let has_letter = name.contains(|c: char| c.is_ascii_lowercase());
     name.len() <= PORT_NAME && is_part(name, "-") && has_letter && !name.contains("--")
@@ -47,12 +47,12 @@ pub(super) fn is_config_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= SUBDOMAIN && key.chars().all(is_inside) && key != "." && !key.starts_with("..")
 }
 
-/// Whether a header of HTTP may have this name.
+/// Whether an HTTP header may have this name.
 pub(super) fn is_header(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// Whether a text is an address. In the API's old fields, parts of an IPv4 address may have leading zeros.
+/// Whether a string is an IP address. In the API's old fields, parts of an IPv4 address may have leading zeros.
 pub(super) fn is_address(text: &str) -> bool {
     let plain = |part: &str| match part.trim_start_matches('0') {
         "" => part.get(..1).unwrap_or_default().to_owned(),
@@ -62,7 +62,7 @@ pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok() || (!text.contains(':') && is_v4())
 }
 
-/// Whether a path has no part `..`.
+/// Whether a path has no component `..`.
 pub(super) fn is_straight(path: &str) -> bool {
     path.split('/').all(|part| part != "..")
 }

@@ -1,4 +1,4 @@
-//! The values that the API server allows for the fields of the pod itself (`ValidatePodSpec`), where the injection changes them.
+//! The values that the API server allows for the fields of the pod itself (`ValidatePodSpec`), if the injection changes them.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
 const LABEL: &str = "a DNS label of at most 63 bytes";
 const SUBDOMAIN: &str = "a DNS subdomain of at most 253 bytes";
-// The limits of the configuration of a resolver.
+// The limits of `dnsConfig`.
 const SERVERS: usize = 3;
 const SEARCHES: usize = 32;
 const SEARCH_BYTES: usize = 2048;
 
-/// A field that is a text: its key, its condition, and the condition's description. Where it is absent, it is not checked.
+/// A string field: its key, its condition, and the condition's description. An absent field is not checked.
 type Text = (&'static str, fn(&str) -> bool, &'static str);
 
 const TEXTS: [Text; 7] = [
@@ -91,9 +91,9 @@ fn security_context(spec: Change<'_>) -> Result<(), Unstartable> {
     })
 }
 
-/// Checks the names of the pull secrets that the injection adds: the kubelet finds no Secret of another name.
+/// Checks the names of the pull secrets that the injection adds: the kubelet could not find a Secret with an invalid name.
 fn pull_secrets(spec: Change<'_>) -> Result<(), Unstartable> {
-    // Istio's own expected outputs have a name with upper-case letters.
+    // Upper-case letters are accepted, because Istio's own expected outputs have such a name.
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     let is_name = |name: &Value| name.as_str().is_some_and(|name| !name.is_empty() && name.chars().all(is_part));
     spec.items("imagePullSecrets").try_for_each(|secret| {
@@ -112,7 +112,7 @@ fn policies(spec: Change<'_>) -> Result<(), Unstartable> {
     spec.require("dnsPolicy", "dnsPolicy", (&has_servers, "another one, or have dnsConfig.nameservers"))
 }
 
-/// Checks the namespaces that the pod shares with its node.
+/// Checks the combinations of shared namespaces and of host name settings.
 fn host(spec: Change<'_>) -> Result<(), Unstartable> {
     let is_true = |key: &str| spec.merged.get(key) == Some(&Value::Bool(true));
     let own_users = spec.merged.get("hostUsers") == Some(&Value::Bool(false));
@@ -128,7 +128,7 @@ fn host(spec: Change<'_>) -> Result<(), Unstartable> {
     spec.require("hostnameOverride", "hostnameOverride", (&is_alone, "unset with setHostnameAsFQDN and hostNetwork"))
 }
 
-/// Checks the configuration of the pod's resolver.
+/// Checks the changes to `dnsConfig`.
 fn dns(config: Change<'_>) -> Result<(), Unstartable> {
     let count = |list: &Value| list.as_array().map_or(0, Vec::len);
     let bytes = |list: &Value| {

@@ -11,7 +11,7 @@ use super::change::POD;
 use super::{Unstartable, fields};
 use crate::pod;
 
-/// The resources without a domain that a container may have, beside huge pages.
+/// The resources without a domain that a container may have, other than huge pages.
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const HUGE_PAGES: &str = "hugepages-";
 /// The domain of Kubernetes' own resources.
@@ -46,13 +46,13 @@ fn check_amounts(place: &str, resources: &Value, names: Names) -> Result<(), Uns
     requests.iter().try_for_each(|(resource, request)| check_request(place, resource, request, limits))
 }
 
-/// Checks the claims of devices of one container: each is one of the pod's, and claimed once, as a whole or by its requests
-/// (`validateResourceClaimNames`).
+/// Checks the resource claims of one container: each is among the pod's `resourceClaims`, and is claimed once as a whole, or once for each
+/// of its requests (`validateResourceClaimNames`).
 pub(super) fn check_claims(spec: &Value, container: &Value) -> Result<(), Unstartable> {
     let resources = container.get("resources").unwrap_or(&Value::Null);
     let place = format!("container {}", pod::name(container));
     let of_pod: HashSet<&str> = pod::list(spec, "resourceClaims").iter().map(pod::name).collect();
-    // The names that are claimed as a whole, and those of which requests are.
+    // The claims that are claimed as a whole, and the claimed requests of the others.
     let (mut whole, mut requests) = (HashSet::new(), HashMap::<&str, HashSet<&str>>::new());
     for claim in pod::list(resources, "claims") {
         let (name, request) = (pod::name(claim), pod::text(claim, "request"));
@@ -88,14 +88,14 @@ fn check_amount(
     fields::require(place, &field, Some(amount), is_of_pages, "a multiple of the size of a page in the resource's name")
 }
 
-/// Whether an amount is one of whole pages of this size (`IsHugePageResourceValueDivisible`).
+/// Whether an amount is a multiple of this page size (`IsHugePageResourceValueDivisible`).
 fn are_pages(amount: &str, page: &str) -> bool {
     let bytes = |text: &str| quantity::milli(text).map(|milli| milli.div_ceil(1000));
     let size = quantity::milli(page).filter(|milli| *milli > 0 && milli.is_multiple_of(1000));
     size.is_some_and(|size| bytes(amount).is_none_or(|amount| amount.is_multiple_of(size / 1000)))
 }
 
-/// Checks that a request is not above the limit, and is the limit if the resource is not divisible.
+/// Checks that a request is not above the limit, and equals the limit if the resource is not divisible.
 fn check_request(place: &str, resource: &str, request: &Value, limits: &Map<String, Value>) -> Result<(), Unstartable> {
     let (place, resource, request) = (place.to_owned(), resource.to_owned(), quantity::text(request));
     let Some(limit) = limits.get(&resource).map(quantity::text) else {
@@ -137,12 +137,12 @@ fn is_resource(name: &str) -> bool {
     is_key(name) && (name.contains('/') || is_standard()) && (is_native(name) || !name.starts_with("requests."))
 }
 
-/// Whether the resource is one of Kubernetes' own (`IsNativeResource`).
+/// Whether the resource is one of Kubernetes' own resources (`IsNativeResource`).
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains(NATIVE)
 }
 
-/// Whether containers share the resource, of which they may use more than they request.
+/// Whether the resource can be overcommitted, so that a request may be below the limit.
 fn is_divisible(resource: &str) -> bool {
     is_native(resource) && !is_of_pages(resource)
 }

@@ -1,5 +1,4 @@
-//! The values that the API server allows for the fields of a pod by which the scheduler chooses its node, where the injection
-//! changes them.
+//! The values that the API server allows for the fields of a pod by which the scheduler chooses its node, if the injection changes them.
 
 use std::collections::HashSet;
 
@@ -13,10 +12,10 @@ use super::names::text;
 use crate::pod;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-/// `Lt` and `Gt` need a feature of Kubernetes 1.35.
+/// The operators of tolerations. `Lt` and `Gt` need a feature gate of Kubernetes 1.35.
 const TOLERATIONS: [&str; 4] = ["Equal", "Exists", "Lt", "Gt"];
 const OPERATORS: [&str; 6] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
-/// The operators on the labels of pods and namespaces, of which those on the labels of nodes are more.
+/// The operators on the labels of pods and namespaces; [`OPERATORS`] are those on the labels of nodes.
 const OF_LABELS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
 const INCLUSIONS: [&str; 2] = ["Ignore", "Honor"];
@@ -25,7 +24,7 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const KEY: &str = "the name of a label: letters, digits, \"-\", \"_\" and \".\", perhaps after a domain and a slash";
 const VALUE: &str = "the value of a label";
 
-/// Checks the fields of scheduling that the injection changes in a spec.
+/// Checks the scheduling fields that the injection changes in a spec.
 pub(super) fn check(spec: Change<'_>) -> Result<(), Unstartable> {
     if let Some(Value::Object(selector)) = spec.value("nodeSelector") {
         for (key, value) in selector {
@@ -97,7 +96,7 @@ fn spread(constraint: &Value) -> Result<(), Unstartable> {
     label_selector(&path, labels)
 }
 
-/// Checks that no two constraints have the same key and the same action.
+/// Checks the topology spread constraints: no two have the same `topologyKey` and `whenUnsatisfiable`, and each new one is valid.
 fn spreads(spec: Change<'_>) -> Result<(), Unstartable> {
     let is_unique = |constraints: &Value| {
         let mut seen = HashSet::new();
@@ -131,7 +130,7 @@ fn affinity(spec: Change<'_>) -> Result<(), Unstartable> {
     Ok(())
 }
 
-/// Checks a term of the affinity to pods at `path`.
+/// Checks a term of the pod affinity or anti-affinity at `path`.
 fn pod_term(path: &str, term: &Value) -> Result<(), Unstartable> {
     let key = term.get("topologyKey").unwrap_or(&Value::Null);
     demand(POD, &format!("{path}.topologyKey"), key, |key| key.as_str().is_some_and(is_key), KEY)?;
@@ -184,7 +183,7 @@ fn label_selector(path: &str, selector: &Value) -> Result<(), Unstartable> {
     Ok(())
 }
 
-/// Checks a condition on a label, which has one of the operators `known`.
+/// Checks a condition on a label. `known`: the valid operators.
 fn requirement(path: &str, condition: &Value, (known, allowed): (&[&str], &'static str)) -> Result<(), Unstartable> {
     let key = pod::text(condition, "key");
     demand(POD, &format!("{path}.key"), &key.into(), text(is_key), KEY)?;

@@ -8,7 +8,7 @@ use super::names::{is_config_key, is_straight, is_variable, text};
 use super::{SOURCE, Unstartable, alternatives};
 use crate::{pod, volume};
 
-/// The fields of a pod that a variable may have. `spec.host` is the former name of `spec.nodeName`.
+/// The fields of a pod to which a variable may refer. `spec.host` is the former name of `spec.nodeName`.
 const FIELDS: [&str; 10] = [
     "metadata.name",
     "metadata.namespace",
@@ -24,7 +24,7 @@ const FIELDS: [&str; 10] = [
 const NAME: &str = "the name of an object: a DNS subdomain";
 const KEY: &str = "a key of letters, digits, \"-\", \"_\" and \".\"";
 
-/// Checks the variables of a container, and where they are from.
+/// Checks the environment variables of a container and their sources.
 pub(super) fn check(container: &Value) -> Result<(), Unstartable> {
     for variable in pod::list(container, "env") {
         let (container, name) = (pod::name(container).to_owned(), pod::name(variable).to_owned());
@@ -43,7 +43,7 @@ pub(super) fn check(container: &Value) -> Result<(), Unstartable> {
     pod::list(container, "envFrom").iter().try_for_each(|from| all_of(&place, from))
 }
 
-/// Checks the one source of a variable.
+/// Checks the source of a variable.
 fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
     let Some(kind) = pod::set(from).find(|kind| SOURCE.contains(kind)) else { return Ok(()) };
     let source = &from[kind];
@@ -78,12 +78,12 @@ fn source(place: &str, from: &Value) -> Result<(), Unstartable> {
     }
 }
 
-/// Whether a variable may have this field of the pod.
+/// Whether a variable may refer to this field of the pod.
 fn is_field(path: &str) -> bool {
     FIELDS.contains(&path) || volume::is_member(path)
 }
 
-/// Checks a ConfigMap or a Secret of which each key is a variable.
+/// Checks an element of `envFrom`: a ConfigMap or a Secret whose keys become variables.
 fn all_of(place: &str, from: &Value) -> Result<(), Unstartable> {
     const KINDS: &[&str] = &["configMapRef", "secretRef"];
     alternatives(format!("envFrom of {place}"), Some(from), KINDS)?;

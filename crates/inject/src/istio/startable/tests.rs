@@ -1,4 +1,4 @@
-//! Tests of each condition, and of the reason that names it.
+//! Tests of each condition, and of the error message about it.
 
 mod fields;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Returns the reason against a pod with this sidecar, as a native one if `native`, in this pod.
+/// Returns the error message for this pod with this sidecar added, as a native one if `native`; `None` if it is accepted.
 fn reason(mut pod: Value, sidecar: &Value, native: bool) -> Option<String> {
     let which = if native { INIT_CONTAINERS } else { CONTAINERS };
     let mut container = json!({"name": "istio-proxy", "image": "p:1"});
@@ -37,7 +37,7 @@ fn a_sidecar_that_starts_is_accepted() {
     assert_eq!(of_sidecar(&sidecar), None);
 }
 
-/// Neither is a container of the template.
+/// The template has no container with either of the two names.
 #[test]
 fn an_image_that_no_template_replaces_is_refused() {
     for (which, name) in [(CONTAINERS, "istio-proxi"), (INIT_CONTAINERS, "istio-init")] {

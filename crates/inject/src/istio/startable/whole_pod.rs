@@ -1,5 +1,5 @@
-//! The resources of the whole pod (`spec.resources`), which must suffice for all containers after the injection. The API server of a cluster
-//! with the feature `PodLevelResources`, the default since Kubernetes 1.34, refuses a pod for which they do not.
+//! The resources of the whole pod (`spec.resources`), which must suffice for all containers after the injection. The API server of a
+//! cluster with the feature `PodLevelResources`, the default since Kubernetes 1.34, refuses a pod whose resources do not suffice.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Formatter};
@@ -66,7 +66,7 @@ fn or_lower(annotation: Option<&str>) -> String {
 }
 
 impl Excess {
-    /// What exceeds which resource: a container's limit, or all requests.
+    /// Returns what exceeds the pod's amount of which resource: a container's limit, or the sum of all requests (`None`).
     fn key(&self) -> (Option<&str>, &str) {
         match self {
             Self::Limit { container, resource, .. } => (Some(container), resource),
@@ -75,7 +75,7 @@ impl Excess {
     }
 }
 
-/// Checks the containers' limits and requests, and those of the pod. What is wrong in the pod `author`, too, is left to the API server.
+/// Checks the containers' limits and requests, and those of the pod. Errors that the pod `author` has, too, are left to the API server.
 pub(in crate::istio) fn check(author: &Value, merged: &Value) -> Result<(), Unstartable> {
     if pod::map(pod::spec(merged), "resources").is_empty() {
         return Ok(());
@@ -94,7 +94,7 @@ pub(in crate::istio) fn check(author: &Value, merged: &Value) -> Result<(), Unst
     Ok(())
 }
 
-/// The resources of the whole pod.
+/// Returns the resources of the whole pod.
 fn of_pod(pod: &Value) -> &Value {
     pod::spec(pod).get("resources").unwrap_or(&Value::Null)
 }
@@ -140,7 +140,7 @@ impl Derived {
         Self { limits, requests }
     }
 
-    /// Returns `spec.resources` of the pod with these.
+    /// Returns `spec.resources` of the pod with these limits and requests.
     fn resources(&self, pod: &Value) -> Value {
         let mut resources = of_pod(pod).clone();
         for (list, amounts) in [("limits", &self.limits), ("requests", &self.requests)] {
@@ -152,7 +152,7 @@ impl Derived {
     }
 }
 
-/// Returns an amount of this many units of 10^-9 as the API server writes it.
+/// Returns an amount, given in units of 10^-9, as the API server writes it.
 fn text_of(resource: &str, nanos: u128) -> String {
     let kibi = 1024 * 1_000_000_000;
     let text = match resource {
@@ -179,7 +179,7 @@ fn excesses(own: &Sums<'_>, pod: &Value, derived: &Derived) -> Vec<Excess> {
     found
 }
 
-/// Returns the containers' limits above that of the pod. Those of init containers may be.
+/// Returns the containers' limits that are above the pod's. The limits of init containers may be.
 fn excesses_of_limits(pod: &Value, of_pod: &Map<String, Value>) -> Vec<Excess> {
     let all = pod::containers(pod, CONTAINERS).iter();
     let all = all.flat_map(|item| limits_of(item).map(move |(name, limit)| (item, name, limit)));
@@ -193,8 +193,8 @@ fn excesses_of_limits(pod: &Value, of_pod: &Map<String, Value>) -> Vec<Excess> {
     .collect()
 }
 
-/// Returns the excess of the containers' requests of a resource. `sums`: those of the pod's containers, in units of 10^-3, and of the
-/// author's, in units of 10^-9.
+/// Returns the excess of the containers' requests for a resource. `sum`: the requests of the pod's containers, in units of 10^-3, `own`:
+/// those of the author's containers, in units of 10^-9.
 fn excess_of_requests(
     (pod, derived): (&Value, &Derived),
     resource: &str,
@@ -209,7 +209,7 @@ fn excess_of_requests(
             (Bound::Derived, of_pod)
         }
         Some(of_pod) => (Bound::Request, of_pod),
-        // The API server adds up the requests before it rounds each of them.
+        // The API server derives the request from the exact amounts, whose sum may be below that of the rounded ones.
         None => match amount(&derived.limits).filter(exceeds) {
             Some(of_pod) => (Bound::Limit, of_pod),
             None => (Bound::Derived, amount(&derived.requests)?),
@@ -225,14 +225,15 @@ fn excess_of_requests(
 /// Sums of amounts by their resource.
 type Sums<'a> = HashMap<&'a str, u128>;
 
-/// Adds up the amounts of the containers that run at a time (`AggregateContainerRequests`), each in the unit of `number`. Omits a resource
-/// of which an amount is no quantity. One pass: a pod chooses the number of its containers and of their resources.
+/// Returns, for each resource, the largest sum of the amounts of containers that run at the same time (`AggregateContainerRequests`), in
+/// the unit of `number`. Omits a resource if one of its amounts is not a quantity. Takes one pass, because a pod may have any number of
+/// containers and resources.
 fn sums<'a, I: Iterator<Item = (&'a str, &'a Value)>>(
     pod: &'a Value,
     amounts: fn(&'a Value) -> I,
     number: fn(&str) -> Option<u128>,
 ) -> Sums<'a> {
-    // What lasts, and the most while an init container runs; `None` if an amount is no quantity.
+    // The sum of the containers that keep running, and the largest sum so far; `None` if an amount is not a quantity.
     let mut sums = HashMap::<&str, Option<(u128, u128)>>::new();
     for which in [INIT_CONTAINERS, CONTAINERS] {
         for item in pod::containers(pod, which) {
@@ -249,7 +250,7 @@ fn sums<'a, I: Iterator<Item = (&'a str, &'a Value)>>(
     sums.into_iter().filter_map(|(resource, sum)| Some((resource, sum?.1))).collect()
 }
 
-/// The requests of a container. The API server requests the limit of a container that requests nothing.
+/// Returns the requests of a container. For a resource with a limit and no request, the API server uses the limit as request.
 fn requests_of(item: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let requests = of_container(item, "requests");
     let only_limited = limits_of(item).filter(|(resource, _)| !requests.contains_key(*resource));
@@ -272,7 +273,7 @@ fn limit_annotation(resource: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the annotation for the amount that the sidecar requests; `None` if it requests nothing of the resource.
+/// Returns the annotation for the amount that the sidecar requests; `None` if there is none, or it requests nothing of the resource.
 fn request_annotation(sidecar: &Value, resource: &str) -> Option<&'static str> {
     if !of_container(sidecar, "requests").contains_key(resource) {
         return limit_annotation(resource).filter(|_| of_container(sidecar, "limits").contains_key(resource));

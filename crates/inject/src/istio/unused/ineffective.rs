@@ -1,4 +1,5 @@
-//! Warnings about annotations that are without effect because of what the injected pod is: nothing redirects its traffic, or it has no proxy.
+//! Warnings about annotations that have no effect on the injected pod because nothing redirects its traffic, it has no proxy, or no agent
+//! serves its metrics.
 
 use contract::annotation;
 use serde_json::Value;
@@ -8,7 +9,7 @@ use crate::istio::prometheus::{PORT, SCRAPING};
 use crate::istio::proxy::{self, Program};
 use crate::pod;
 
-/// The annotations of an application's metrics.
+/// The annotations for an application's metrics.
 const OF_METRICS: [&str; 3] = [annotation::SCRAPE_TARGETS, PORT, "prometheus.io/path"];
 
 /// Returns the warnings about the annotations of the pod `author` that have no effect on the pod `injected`. `configured`: the
@@ -24,11 +25,11 @@ pub(super) fn warnings((author, injected): (&Value, &Value), configured: &str, n
     let serves =
         pod::annotation(injected, annotation::STATUS_PORT).and_then(|port| port.parse::<u16>().ok()) != Some(0);
     let scrapes = serves && sidecar.is_some_and(|sidecar| pod::find(pod::list(sidecar, "env"), SCRAPING).is_some());
-    // Without an agent, the author's port and path give way to those of an agent.
+    // Only an agent reads the targets; the author's port and path are lost if the injection replaced them with an agent's.
     let is_lost = |name: &&str| {
         *name == annotation::SCRAPE_TARGETS || pod::annotation(injected, name) != pod::annotation(author, name)
     };
-    // An empty text names no port, path or target.
+    // An empty value names no port, path or target.
     let has_text = |name: &&str| pod::annotation(author, name).is_some_and(|text| !text.is_empty());
     let of_metrics = OF_METRICS.into_iter().filter(|name| !scrapes && has_text(name) && is_lost(name));
     let of_metrics: Vec<&str> = of_metrics.collect();
@@ -43,7 +44,8 @@ pub(super) fn warnings((author, injected): (&Value, &Value), configured: &str, n
         .collect()
 }
 
-/// Returns the annotations of traffic that nothing redirects. A mode decides only about a sidecar.
+/// Returns the author's annotations for redirected traffic if nothing redirects the pod's traffic. The interception mode is among them only
+/// if the pod has no sidecar: otherwise it is the cause.
 fn of_traffic((author, injected): (&Value, &Value), configured: &str) -> Vec<&'static str> {
     let has_sidecar = proxy::has_sidecar(injected);
     let mode = pod::annotation(injected, annotation::INTERCEPTION_MODE).unwrap_or(configured);

@@ -1,16 +1,16 @@
-//! The name that a mistyped name means.
+//! Finds the known name that a mistyped name probably means.
 
 use contract::annotation;
 
 use super::{MOST, PREFIXES, has_prefix};
 
-/// The most changes by which a name is taken for a mistyped one.
+/// The maximum number of changed letters in a name that is treated as mistyped.
 const CHANGES: usize = 2;
 
-/// The most names without a prefix of Istio's that are compared with its prefixes: pods are hostile.
+/// The maximum number of names without a prefix of Istio's that are compared with its prefixes, because hostile pods may have many.
 const COMPARED: usize = 256;
 
-/// The names that have a prefix of Istio's, or a mistyped one.
+/// Returns the names that have a prefix of Istio's, or a mistyped one.
 pub(super) fn of_istio<'n>(names: impl Iterator<Item = &'n str>) -> impl Iterator<Item = &'n str> {
     let mut left = COMPARED;
     names.filter(move |name| {
@@ -21,8 +21,8 @@ pub(super) fn of_istio<'n>(names: impl Iterator<Item = &'n str>) -> impl Iterato
     })
 }
 
-/// Whether a name without a prefix, or with another one of Istio's domain, ends as an annotation of Istio: without a prefix only if it has
-/// an upper-case letter, which names of other programs rarely have, and is no name of logs.
+/// Whether a name without a prefix, or with an unknown one in Istio's domain, ends like an annotation of Istio. A name without a prefix
+/// must also have an upper-case letter, which names of other programs rarely have, and not be `logLevel`.
 fn has_other_prefix(name: &str) -> bool {
     let (domain, own) = name.split_once('/').unwrap_or(("", name));
     let is_of_domain = domain == "istio.io" || domain.ends_with(".istio.io");
@@ -31,13 +31,13 @@ fn has_other_prefix(name: &str) -> bool {
     (is_of_domain || is_distinct()) && names.map(last).any(|known| known == own)
 }
 
-/// The part of a name after its prefix.
+/// Returns the part of a name after its prefix.
 fn last(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
 
-/// Whether what precedes the slash differs from a prefix in few letters, in one if the prefix is short, or the name has underscores in
-/// place of a prefix's dots or slash, as Prometheus spells names.
+/// Whether the part before the slash differs from a prefix in at most [`CHANGES`] letters, or in one if the prefix is short, or the name
+/// has a prefix with underscores in place of dots or the slash, as Prometheus spells names.
 fn has_mistyped_prefix(name: &str) -> bool {
     let spelt = underscored(name);
     if PREFIXES.iter().any(|prefix| spelt.starts_with(&underscored(prefix))) {
@@ -51,7 +51,8 @@ fn has_mistyped_prefix(name: &str) -> bool {
     })
 }
 
-/// Returns the names, the first ones with the known one that is meant if there is one: it differs in few letters, or in their case.
+/// Returns the names. Each of the first [`MOST`] is followed by the known name that it probably means, which differs only in a few letters
+/// or in the prefix, if there is one.
 pub(super) fn with_meant<'n, K: Iterator<Item = &'n str>>(
     names: impl Iterator<Item = &'n str>,
     known: impl Fn() -> K,
@@ -81,7 +82,7 @@ fn meant<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     }
 }
 
-/// The least number of insertions, deletions and replacements that make one text of the other.
+/// Returns the minimum number of insertions, deletions and replacements that turn one string into the other.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

@@ -16,7 +16,7 @@ pub(super) fn is_label(name: &str) -> bool {
     LABELS.contains(&name) && !OF_ISTIO.contains(&name) && !is_read(name)
 }
 
-/// Returns the warnings about a pod with templates that read this.
+/// Returns the warnings about a pod. `reads`: what its templates read.
 pub(super) fn warnings(reads: &[&Reads], pod: &Value) -> impl Iterator<Item = String> {
     let names = |field: &str| pod::map(pod::metadata(pod), field).keys().map(String::as_str);
     let labels: Vec<&str> = names("labels").filter(|name| is_annotation(name)).collect();

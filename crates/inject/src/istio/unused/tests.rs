@@ -81,7 +81,7 @@ fn an_annotation_in_the_spelling_of_prometheus_is_named_unless_it_is_read() {
 }
 
 #[test]
-fn the_volume_of_a_named_part_that_no_call_prints_is_none() {
+fn a_volume_in_a_define_that_is_not_called_does_not_count() {
     let set = json!({"sidecar.istio.io/statsInclusionPrefixes": "a"});
     let defined = "# {{ define `volumes` }}fieldPath: metadata.annotations{{ end }}";
     assert_eq!(warned(defined, &set).len(), 1);
@@ -136,7 +136,7 @@ fn a_field_of_the_proxys_configuration_that_istio_does_not_have_is_named_whateve
 }
 
 #[test]
-fn a_boolean_that_is_none_is_named() {
+fn a_value_that_must_be_a_boolean_and_is_not_is_named() {
     let set = json!({"sidecar.istio.io/rewriteAppHTTPProbers": "true\n", "sidecar.istio.io/nativeSidecar": "false"});
     let text = "sidecar.istio.io/rewriteAppHTTPProbers is ignored: its value \"true\\n\" is neither true nor false";
     let without_proxy =

@@ -1,4 +1,4 @@
-//! The conditions of the API server on the template of a volume's claim (`ValidatePersistentVolumeClaimTemplate`).
+//! Validates the claim template of an ephemeral volume (`ValidatePersistentVolumeClaimTemplate`).
 
 use gocompat::quantity;
 use podfacts::name::{is_key, is_label_value, is_subdomain};
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{Invalid, demand, is_empty, pod, require};
 
-/// The modes of access to a claim. The first one excludes the others.
+/// The access modes of a claim. The first one excludes the others.
 const ACCESS: [&str; 4] = ["ReadWriteOncePod", "ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"];
 const SPEC: &str = "ephemeral.volumeClaimTemplate.spec";
 const METADATA: &str = "ephemeral.volumeClaimTemplate.metadata";
-/// The fields of an object's metadata that the template of a claim cannot set.
+/// The fields of an object's metadata that a claim template cannot set.
 const OF_OBJECTS: [&str; 13] = [
     "name",
     "generateName",
@@ -30,7 +30,7 @@ const CLASS: &str = "the name of an object: a DNS subdomain";
 const KEY: &str = "the name of a label: letters, digits, \"-\", \"_\" and \".\", perhaps after a domain and a slash";
 const VALUE: &str = "the value of a label";
 
-/// Checks the template of a claim, if there is one.
+/// Checks the claim template, if there is one.
 pub(super) fn check(template: &Value) -> Result<(), Invalid> {
     if template.is_null() {
         return Ok(());
@@ -105,7 +105,7 @@ fn storage(spec: &Value) -> Result<(), Invalid> {
     demand(&field, &requested, is_positive, "more than 0")
 }
 
-/// Checks the modes of access to a claim.
+/// Checks the access modes of a claim.
 fn access_modes(modes: &[Value]) -> Result<(), Invalid> {
     let field = "ephemeral.volumeClaimTemplate.spec.accessModes";
     let is_known = |mode: &&Value| mode.as_str().is_some_and(|mode| ACCESS.contains(&mode));
@@ -116,7 +116,7 @@ fn access_modes(modes: &[Value]) -> Result<(), Invalid> {
     }
 }
 
-/// Checks the object of which the volume is a copy, if there is one.
+/// Checks the object from which the volume is populated, if there is one.
 fn data_source(name: &str, source: &Value) -> Result<(), Invalid> {
     let field = format!("{SPEC}.{name}");
     require(&field, Some(source), &["name", "kind"])?;
@@ -126,7 +126,7 @@ fn data_source(name: &str, source: &Value) -> Result<(), Invalid> {
     demand(&format!("{field}.apiGroup"), group, group.is_empty() || is_subdomain(group), "a DNS subdomain")
 }
 
-/// Checks that both fields for the source of the data name the same object.
+/// Checks that `dataSource` and `dataSourceRef`, if both are set, name the same object.
 fn same_source(spec: &Value) -> Result<(), Invalid> {
     let (one, other) = (&spec["dataSource"], &spec["dataSourceRef"]);
     let has_namespace = !pod::text(other, "namespace").is_empty();

@@ -1,22 +1,22 @@
-//! The conditions of the API server on volumes of disks and of network storage.
+//! Validates volumes on disks and on network storage.
 
 use podfacts::name::is_dns_label;
 use serde_json::Value;
 
 use super::{Invalid, demand, is_empty, is_outside_of_volume, pod, require};
 
-/// The sources with the number of a partition.
+/// The sources that have a partition number.
 const PARTITIONED: [&str; 2] = ["awsElasticBlockStore", "gcePersistentDisk"];
-/// The sources whose Secret must have a name.
+/// The sources whose `secretRef` must have a name.
 const WITH_SECRETS: [&str; 2] = ["cinder", "storageos"];
-/// The longest name of a tenant of Quobyte, in bytes.
+/// The maximum length of a Quobyte tenant, in bytes.
 const TENANT: usize = 64;
-/// The longest sum of the lengths of a volume's name and its portal of iSCSI, with a colon, if the volume names its initiator.
+/// The maximum length of an iSCSI volume's name and its portal, joined by a colon, if `initiatorName` is set.
 const PORTAL: usize = 64;
 const IQN: &str = "a name of iSCSI, such as iqn.2001-04.com.example:storage";
 const LABEL: &str = "1 to 63 lower-case letters, digits and dashes, with a letter or digit at both ends";
 
-/// Checks the volume's disk, if it has one.
+/// Checks the volume's disk or network storage, if it has one.
 pub(super) fn all(volume: &Value) -> Result<(), Invalid> {
     PARTITIONED.into_iter().try_for_each(|name| byte(name, "partition", &volume[name]))?;
     for name in WITH_SECRETS {
@@ -41,7 +41,7 @@ pub(super) fn all(volume: &Value) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks that a number is from 0 to 255.
+/// Checks that the field of a source, if it is set, is from 0 to 255.
 fn byte(name: &str, field: &str, source: &Value) -> Result<(), Invalid> {
     match source.get(field).and_then(Value::as_i64).filter(|number| !(0..=255).contains(number)) {
         Some(value) => Err(Invalid::Partition { field: format!("{name}.{field}"), value }),
@@ -49,7 +49,7 @@ fn byte(name: &str, field: &str, source: &Value) -> Result<(), Invalid> {
     }
 }
 
-/// Checks a volume of iSCSI (`validateISCSIVolumeSource`).
+/// Checks an iSCSI volume (`validateISCSIVolumeSource`).
 fn iscsi(volume: &str, source: &Value) -> Result<(), Invalid> {
     for key in ["iqn", "initiatorName"] {
         let name = source.get(key).and_then(Value::as_str);
@@ -67,8 +67,8 @@ fn iscsi(volume: &str, source: &Value) -> Result<(), Invalid> {
     }
 }
 
-/// Whether a text is a name of iSCSI, as the API server's patterns have it: `iqn.2001-04.com.example:storage` behind anything that
-/// begins with `iqn`, or `eui` or `naa`, any character, and 16 or 32 letters and digits.
+/// Whether a string is an iSCSI name for the API server, whose patterns are loose: `iqn`, any characters, and a name
+/// such as `iqn.2001-04.com.example:storage`; or `eui` or `naa`, any character, and 16 or 32 letters and digits.
 fn is_qualified(name: &str) -> bool {
     let is_id = |text: &str, length| {
         let mut characters = text.chars();
@@ -83,7 +83,7 @@ fn is_qualified(name: &str) -> bool {
     }
 }
 
-/// Whether a text is what follows `iqn.` in a name of iSCSI.
+/// Whether a string may follow `iqn.` in an iSCSI name: a date, a naming authority, a colon and the target's name.
 fn is_iqn(name: &str) -> bool {
     let is_number = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts = || {
@@ -97,7 +97,7 @@ fn is_iqn(name: &str) -> bool {
     parts().unwrap_or(false)
 }
 
-/// Checks a volume of Fibre Channel (`validateFCVolumeSource`).
+/// Checks a Fibre Channel volume (`validateFCVolumeSource`).
 fn fibre_channel(source: &Value) -> Result<(), Invalid> {
     if is_empty(source.get("targetWWNs")) {
         return Ok(());
@@ -106,7 +106,7 @@ fn fibre_channel(source: &Value) -> Result<(), Invalid> {
     byte("fc", "lun", source)
 }
 
-/// Checks a disk of Azure (`validateAzureDisk`), which is a shared one by default.
+/// Checks an Azure disk (`validateAzureDisk`), whose kind is `Shared` by default.
 fn azure(source: &Value) -> Result<(), Invalid> {
     if source.is_null() {
         return Ok(());
@@ -125,7 +125,7 @@ fn azure(source: &Value) -> Result<(), Invalid> {
     demand("azureDisk.diskURI", uri, uri.starts_with(start), allowed)
 }
 
-/// Checks a volume of Quobyte (`validateQuobyteVolumeSource`).
+/// Checks a Quobyte volume (`validateQuobyteVolumeSource`).
 fn quobyte(source: &Value) -> Result<(), Invalid> {
     let (registry, tenant) = (pod::text(source, "registry"), pod::text(source, "tenant"));
     demand("quobyte.tenant", tenant, tenant.len() <= TENANT, "a UUID of 64 characters at most")?;
@@ -142,7 +142,7 @@ fn has_port(address: &str) -> bool {
     parts.is_some_and(|(host, port)| !port.contains(':') && [host, port].iter().all(|part| !part.contains(['[', ']'])))
 }
 
-/// Whether the domain of an option is reserved for Kubernetes.
+/// Whether the domain in an option's key is reserved for Kubernetes.
 fn is_reserved(key: &str) -> bool {
     let domain = format!(".{}", key.split_once('/').map_or(key, |(domain, _)| domain).to_lowercase());
     domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io")

@@ -1,4 +1,4 @@
-//! The conditions of the API server on volumes of files: Secrets, ConfigMaps, fields of the pod, and projections of them.
+//! Validates volumes of files: Secrets, ConfigMaps, fields of the pod, and projections of these.
 
 use gocompat::quantity;
 use podfacts::name::{is_dns_label, is_key};
@@ -6,23 +6,24 @@ use podfacts::name::{is_dns_label, is_key};
 use super::{HashSet, Invalid, Value, demand, is_outside_of_volume, is_subdomain, one_of, pod, require};
 use crate::volume::{DIVISORS, is_divisor, is_member, is_resource};
 
-/// The sources of files with modes, also within `projected`.
+/// The sources whose files have modes, as volumes or within `projected`.
 const FILES: [&str; 3] = ["secret", "configMap", "downwardAPI"];
 /// The largest mode of a file.
 const MODE: i64 = 0o777;
-/// The lifetimes of a token, in seconds.
+/// The valid lifetimes of a token, in seconds.
 const EXPIRATION: std::ops::RangeInclusive<i64> = 600..=1 << 32;
 
-/// The fields of a pod of which a volume has files, beside single labels and annotations.
+/// The pod fields that a file may contain, in addition to single labels and annotations.
 const FIELDS: [&str; 5] =
     ["metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"];
-/// The types of a certificate's key.
+/// The valid types of a certificate's key.
 const KEYS: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
-/// The paths of a certificate's files.
+/// The fields with the paths of a certificate's files.
 const CERTIFICATE: [&str; 3] = ["credentialBundlePath", "keyPath", "certificateChainPath"];
-/// The shortest lifetime of a certificate, and the longest one of Kubernetes' own signers and of others, in seconds.
+/// The minimum lifetime of a certificate, the maximum from Kubernetes' own signers, and the maximum from others, in
+/// seconds.
 const LIFETIMES: (i64, i64, i64) = (3600, 24 * 60 * 60, 91 * 24 * 60 * 60);
-/// The longest name of a signer, in bytes.
+/// The maximum length of a signer's name, in bytes.
 const SIGNER: usize = 571;
 
 /// Checks the volume's files, if it has any.
@@ -44,13 +45,13 @@ pub(super) fn all(volume: &Value) -> Result<(), Invalid> {
     })
 }
 
-/// Returns the items of a volume's files.
+/// Returns the `items` of a volume's file sources, including projected ones.
 fn items(volume: &Value) -> impl Iterator<Item = &Value> {
     let sources = std::iter::once(volume).chain(pod::list(&volume["projected"], "sources"));
     sources.flat_map(|source| FILES.into_iter().flat_map(|kind| pod::list(&source[kind], "items")))
 }
 
-/// Returns the names of the containers of whose resources a volume has files.
+/// Returns the names of the containers whose resources a volume's files contain.
 pub(crate) fn containers(volume: &Value) -> impl Iterator<Item = &str> {
     let names = items(volume).map(|item| pod::text(&item["resourceFieldRef"], "containerName"));
     names.filter(|name| !name.is_empty())
@@ -61,7 +62,7 @@ pub(crate) fn absolute(volume: &Value) -> impl Iterator<Item = &str> {
     items(volume).map(|item| pod::text(item, "path")).filter(|path| path.starts_with('/'))
 }
 
-/// Checks a source of a projection.
+/// Checks a source of a projected volume.
 fn project(source: &Value) -> Result<(), Invalid> {
     for kind in ["secret", "configMap"] {
         require(&format!("projected.{kind}"), source.get(kind), &["name"])?;
@@ -78,7 +79,7 @@ fn project(source: &Value) -> Result<(), Invalid> {
     certificate(&source["podCertificate"])
 }
 
-/// Checks a bundle of the cluster's trust, if there is one.
+/// Checks a `clusterTrustBundle`, if there is one.
 fn bundle(bundle: &Value) -> Result<(), Invalid> {
     if bundle.is_null() {
         return Ok(());
@@ -104,7 +105,7 @@ fn bundle(bundle: &Value) -> Result<(), Invalid> {
     within(place, "path", bundle)
 }
 
-/// Checks a certificate of the pod, if there is one.
+/// Checks a `podCertificate`, if there is one.
 fn certificate(certificate: &Value) -> Result<(), Invalid> {
     if certificate.is_null() {
         return Ok(());
@@ -144,7 +145,7 @@ fn signer(field: &str, name: &str) -> Result<(), Invalid> {
     demand(field, name, is_valid && name.len() <= SIGNER, "a domain and a name, such as example.com/signer")
 }
 
-/// Checks that a path of a source is within the volume.
+/// Checks that the path in the field `key` is within the volume.
 fn within(place: &str, key: &str, source: &Value) -> Result<(), Invalid> {
     match is_outside(pod::text(source, key)) {
         true => Err(Invalid::SubPath(format!("{place}.{key}"))),
@@ -152,7 +153,7 @@ fn within(place: &str, key: &str, source: &Value) -> Result<(), Invalid> {
     }
 }
 
-/// Returns the paths that a source of a projection has for itself. That of a token may be another source's, too.
+/// Returns the paths of a projected source that no other source may have. A token's path is not among them.
 fn paths_of(source: &Value) -> impl Iterator<Item = &str> {
     let items = FILES.into_iter().flat_map(|kind| pod::list(&source[kind], "items"));
     let certificate = CERTIFICATE.into_iter().map(|path| pod::text(&source["podCertificate"], path));
@@ -161,7 +162,7 @@ fn paths_of(source: &Value) -> impl Iterator<Item = &str> {
     paths.filter(|path| !path.is_empty())
 }
 
-/// Checks a source of files: their modes, and their paths in the volume. `place` names it in errors.
+/// Checks a source of files: the modes of its files, and their paths in the volume. `place` names the source in errors.
 fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
     mode(&format!("{place}.defaultMode"), source.get("defaultMode"))?;
     for item in pod::list(source, "items") {
@@ -186,7 +187,7 @@ fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
         }
         require(&place_of_item, Some(item), &["path"])?;
         let path = pod::text(item, "path");
-        // Istio's own expected outputs have an absolute path, which a warning names.
+        // An absolute path is accepted, because Istio's own golden files have one; a warning reports it.
         if path.starts_with("..") || path.split('/').any(|part| part == "..") {
             return Err(Invalid::ItemPath(place.to_owned()));
         }
@@ -194,7 +195,7 @@ fn files((kind, place): (&str, &str), source: &Value) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks a field of the pod that is a file, if there is one.
+/// Checks the `fieldRef` of a file, if there is one.
 fn field(place: &str, reference: &Value) -> Result<(), Invalid> {
     require(&format!("{place}.fieldRef"), Some(reference), &["fieldPath"])?;
     let version = pod::text(reference, "apiVersion");
@@ -206,7 +207,7 @@ fn field(place: &str, reference: &Value) -> Result<(), Invalid> {
     Err(Invalid::FieldPath { place: place.to_owned(), path: path.to_owned() })
 }
 
-/// Whether a path is outside of the volume, or begins as the kubelet's own files do (`ValidateLocalNonReservedPath`).
+/// Whether a path leaves the volume, or begins with `..` like the kubelet's own files (`ValidateLocalNonReservedPath`).
 fn is_outside(path: &str) -> bool {
     path.starts_with("..") || is_outside_of_volume(path)
 }
@@ -224,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a volume with a certificate that has these fields.
+    /// Returns a volume with a `podCertificate` that has these fields.
     fn certified(fields: &Value) -> Value {
         json!({"projected": {"sources": [{"podCertificate": fields}]}})
     }

@@ -31,7 +31,7 @@ fn a_source_without_what_it_needs_is_refused_for_its_reason() {
     }
 }
 
-/// Returns a volume with a claim whose specification has these fields beside valid ones.
+/// Returns a volume with a claim template whose spec has these fields in addition to valid ones.
 fn claim_with(fields: &Value) -> Value {
     let mut spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     fields.as_object().unwrap().iter().for_each(|(name, field)| spec[name] = field.clone());
@@ -62,7 +62,7 @@ fn metadata(field: &str, value: Value) -> Value {
     volume
 }
 
-/// Each case is one of the API server's own conditions (`validateVolumeSource`).
+/// Each case meets one of the API server's conditions (`validateVolumeSource`).
 #[test]
 fn sources_that_the_api_server_admits_are_valid() {
     for valid in [
@@ -91,7 +91,7 @@ fn sources_that_the_api_server_admits_are_valid() {
     }
 }
 
-/// Each case violates one of the API server's own conditions (`validateVolumeSource`).
+/// Each case violates one of the API server's conditions (`validateVolumeSource`).
 #[test]
 fn the_field_of_a_source_that_the_api_server_refuses_is_named() {
     for (invalid, part) in [

@@ -10,7 +10,7 @@ use super::super::{Error, library, value_within};
 /// A depth that is below the limit of 32.
 const LEVELS: usize = 30;
 
-/// Nested collections around a list of 1,000 elements.
+/// Returns nested collections around a list of 1,000 elements.
 fn nested(levels: usize, start: &str, end: &str) -> String {
     format!("{}[{}]{}\n", start.repeat(levels), vec!["x"; 1000].join(","), end.repeat(levels))
 }
@@ -44,8 +44,8 @@ fn copies_of_maps_with_repeated_integer_keys_are_bounded_by_their_depth() {
     }
 }
 
-/// The budget bounds the reading of many elements in few levels, which the limit of the depth permits. If the budget
-/// charged such a document for two readings without the library's copies, reading the aliases would allocate 1.7 GB.
+/// The budget must bound the reading of many elements in few levels, which the depth limit permits. If it charged for
+/// two readings of such a document but not for the library's copies, reading the aliases would allocate 1.7 GB.
 #[test]
 fn copies_are_bounded_by_the_budget() {
     const MOST: u64 = 64 << 20;
@@ -72,7 +72,7 @@ fn keys_that_are_collections_are_refused_before_their_own_keys_are_read() {
     }
 }
 
-/// Without a limit of the depth, reading 31 nested keys would copy 873 MB.
+/// The depth limit must bound the copies: without it, reading 31 nested keys would copy 873 MB.
 #[test]
 fn copies_of_keys_that_are_collections_are_bounded_by_their_depth() {
     const MOST: u64 = 512 << 20;
@@ -124,6 +124,6 @@ fn a_document_that_is_read_twice_is_charged_twice() {
     };
     let list = vec!["&a x"; 1000].join(",");
     let (once, twice) = (steps(&format!("{{a: [{list}], b: 1}}\n")), steps(&format!("{{a: [{list}], a: 1}}\n")));
-    // Of 1,000 elements and as many recorded ones: 8 steps in the first reading, 128 in the second.
+    // Each of 1,000 elements and as many recorded ones takes 8 steps in the first reading and 128 in the second.
     assert!(twice >= 2000 * (8 + 128), "{twice} steps, {once} for a document without repeated keys");
 }

@@ -1,4 +1,4 @@
-//! Tests of the comparison of routes and rules with those that exist.
+//! Tests of the comparison with existing routing rules and routes.
 
 use super::*;
 

@@ -19,7 +19,7 @@ fn walked(rules: &str, connection: &Connection) -> Trace {
     trace(&Ruleset::parse(rules).unwrap(), connection)
 }
 
-/// The path as `table/chain/number` of matching rules.
+/// Returns the matching rules, each as `table/chain/number`.
 fn path(trace: &Trace) -> Vec<String> {
     let matching = trace.hops.iter().filter(|hop| matches!(hop.effect, Effect::Match { .. }));
     matching.map(|hop| format!("{}/{}/{}", hop.table, hop.chain, hop.number.unwrap_or(0))).collect()
@@ -102,7 +102,7 @@ fn marks_of_connections_are_set_saved_and_restored_under_their_masks() {
 }
 
 #[test]
-fn chains_that_call_each_other_end() {
+fn a_cycle_of_chains_makes_the_verdict_undetermined() {
     let rules = "*nat\n:A - [0:0]\n:B - [0:0]\n-A OUTPUT -j A\n-A A -j B\n-A B -j A\nCOMMIT";
     assert_eq!(walked(rules, &outbound("10.1.1.1:80", 1)).verdict, Verdict::Undetermined);
 }

@@ -33,7 +33,7 @@ struct Cluster {
 #[derive(Debug, Clone)]
 enum Event {
     Wait(Duration),
-    /// A pod takes the place of the former one of this number, and its validation fails.
+    /// A new pod takes the place of the former pod with this number, and fails its validation.
     Breaks(u8),
     /// Validation fails once more.
     FailsAgain(u8),
@@ -142,7 +142,7 @@ impl Cluster {
 struct Process {
     tracker: Tracker,
     acting: Vec<Step>,
-    /// The broken pods that the watch has passed on.
+    /// The broken pods that the watch passed to the tracker.
     delivered: Vec<Broken>,
     /// The actions since the process started: time and namespace.
     started: Vec<(Duration, String)>,
@@ -177,7 +177,7 @@ impl Process {
         fresh
     }
 
-    /// The broken pods that the API server still has.
+    /// Returns the broken pods that the API server still has.
     fn broken(&self, cluster: &Cluster) -> Vec<Broken> {
         let live = cluster.pods().filter(|pod| !self.ended.contains(&pod.uid));
         live.map(|pod| Broken { labelled: self.labelled.contains(&pod.uid), ..pod }).collect()
@@ -193,7 +193,7 @@ impl Process {
         self.tracker.end_list();
     }
 
-    /// Passes on the changes since the last call, as the watch does.
+    /// Passes the changes since the last call to the tracker, as the watch does.
     fn deliver(&mut self, cluster: &Cluster) {
         let broken = self.broken(cluster);
         let former = std::mem::replace(&mut self.delivered, broken);
@@ -308,7 +308,7 @@ impl StateMachineTest for Repair {
             }
             Event::WatchBegins => process.list(cluster),
             Event::FailsAgain(pod) if cluster.mode.starts_with("repair") => {
-                // The next failure of validation is evidence against the rules that were programmed.
+                // If validation fails after the rules were programmed, the pod needs another action.
                 let prefix = format!("u{pod}-");
                 process.settled.retain(|uid| !uid.starts_with(&prefix) || process.ended.contains(uid));
             }

@@ -1,8 +1,8 @@
-//! Tests of the ports that probes and hooks of the sidecar ask: somebody answers there.
+//! Tests that the proxy or its agent listens on the ports that the sidecar's probes and hooks connect to.
 
 use super::*;
 
-/// Returns the pod with this template and these annotations, and its proxy.
+/// Returns a pod injected by this template with these annotations, and its proxy.
 fn with(template: &str, native: bool, annotations: &Value) -> (Value, Value) {
     let mut pod = annotated(annotations);
     pod["metadata"]["annotations"]["inject.istio.io/templates"] = template.into();
@@ -13,7 +13,7 @@ fn with(template: &str, native: bool, annotations: &Value) -> (Value, Value) {
 }
 
 #[test]
-fn without_a_port_of_the_agent_nothing_asks_the_proxy_or_the_agent() {
+fn without_a_status_port_no_probe_or_hook_calls_the_agent() {
     let off =
         json!({"status.sidecar.istio.io/port": "0", "proxy.istio.io/config": "holdApplicationUntilProxyStarts: true"});
     for (template, native) in [("sidecar", false), ("sidecar", true), ("gateway", false)] {
@@ -28,7 +28,7 @@ fn without_a_port_of_the_agent_nothing_asks_the_proxy_or_the_agent() {
 }
 
 #[test]
-fn ports_that_variables_move_are_asked_declared_and_not_captured() {
+fn ports_set_by_variables_are_probed_declared_and_excluded() {
     let moved = "{holdApplicationUntilProxyStarts: true, proxyMetadata: {ENVOY_STATUS_PORT: '15031', ENVOY_PROMETHEUS_PORT: '15091'}}";
     let moved = json!({"proxy.istio.io/config": moved});
     for (template, native) in [("sidecar", false), ("sidecar", true), ("gateway", false)] {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{check, of_sidecar, reason};
 
-/// Returns the reason against a pod whose spec the injection changes to have these fields.
+/// Returns the error message for a pod to whose spec the injection adds these fields; empty if it is accepted.
 fn of_spec(fields: &Value) -> String {
     let spec = with(json!({"volumes": [{"name": "istio-envoy", "emptyDir": {}}]}), fields);
     reason(json!({"spec": spec}), &json!({}), false).unwrap_or_default()

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::*;
 
-/// A pod with resources of its own and these lists of containers.
+/// Returns a pod with resources of its own and these lists of containers.
 fn pod(resources: &Value, inits: &[&Value], containers: &[&Value]) -> Value {
     json!({"spec": {"resources": resources, "initContainers": inits, "containers": containers}})
 }
 
-/// Returns the text of the refusal; empty if there is none.
+/// Returns the error message; empty if the pod is accepted.
 fn refused(author: &Value, merged: &Value) -> String {
     check(author, merged).map_or_else(|error| error.to_string(), |()| String::new())
 }
@@ -188,7 +188,7 @@ fn the_resources_of_a_pod_are_derived_as_the_api_server_derives_them() {
 
 #[test]
 fn many_resources_of_many_containers_are_added_up_once() {
-    // In a time that grows with the product of the two numbers, this takes a quarter of an hour.
+    // If the time grew with the product of the two numbers, this would take a quarter of an hour.
     const COUNT: usize = 20_000;
     let requests: Map<String, Value> = (0..COUNT).map(|at| (format!("r{at}"), 1.into())).collect();
     let of = |at: usize| json!({"name": format!("c{at}"), "resources": {"limits": {format!("hugepages-{at}"): 1}}});

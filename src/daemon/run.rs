@@ -75,7 +75,7 @@ pub async fn run(settings: AgentSettings, log: Log) -> Result<(), Error> {
     let feed = daemon.settings.repair.enabled.then_some(feed);
     let mut server_tasks = daemon.serve(registry, feed, node_ready, &closed);
     let reports = reports.run(daemon.client.clone(), daemon.settings.node.clone());
-    server_tasks.spawn(daemon.supervisor.run("sandboxes", &closed, reports));
+    server_tasks.spawn(daemon.supervisor.auxiliary().run("sandboxes", &closed, reports));
     daemon.report_unready(&mut server_tasks, &shutdown);
     let (stop, stopped) = Shutdown::new();
     let repair_tasks = daemon.repair(source, &stopped);

@@ -55,7 +55,7 @@ impl Default for Metrics {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Installed {
-    /// Istio's `SUCCESS`, `COPY_BINARIES_FAILURE`, `CREATE_KUBECONFIG_FAILURE`, `CREATE_CNI_CONFIG_FAILURE`
+    /// `INSTALLER_PANIC`, or Istio's `SUCCESS`, `COPY_BINARIES_FAILURE`, `CREATE_KUBECONFIG_FAILURE`, `CREATE_CNI_CONFIG_FAILURE`
     result: &'static str,
 }
 
@@ -92,6 +92,10 @@ impl Metrics {
             Operation::Write { .. } | Operation::Remove { .. } => "CREATE_CNI_CONFIG_FAILURE",
         };
         self.installs.get_or_create(&Installed { result }).inc();
+    }
+
+    pub(super) fn panicked(&self) {
+        self.installs.get_or_create(&Installed { result: "INSTALLER_PANIC" }).inc();
     }
 
     pub(super) fn ready(&self, ready: bool) {

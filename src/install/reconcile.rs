@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serve::health::Liveness;
 use serve::shutdown::Shutdown;
+use serve::tasks::panic_if_requested;
 use serve::watch::Watch;
 use tokio::runtime::Builder;
 use tokio::sync::watch::Sender;
@@ -48,11 +49,19 @@ pub async fn run(
         let (sources, liveness) = (sources.clone(), liveness.clone());
         let mut reconciler = Reconciler::new(Arc::clone(&settings), sources, metrics.clone(), status.clone(), liveness);
         let end = shutdown.clone();
-        let failure = match tokio::task::spawn_blocking(move || reconciler.run(&end)).await {
+        let failure = match tokio::task::spawn_blocking(move || {
+            panic_if_requested(THREAD);
+            reconciler.run(&end)
+        })
+        .await
+        {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => format!("the installer cannot start: {error}"),
             // The panic hook logs the panic.
-            Err(_) => "the installer has failed; see the log".to_owned(),
+            Err(_) => {
+                metrics.panicked();
+                "the installer has failed; see the log".to_owned()
+            }
         };
         metrics.ready(false);
         status.send_replace(Status::NotReady(vec![failure]));

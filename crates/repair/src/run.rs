@@ -2,11 +2,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "the one place of repair that reads the clock")]
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use kube::Client;
 use serve::shutdown::Shutdown;
+use serve::tasks::panic_if_requested;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
@@ -153,7 +156,15 @@ impl Controller {
                 Decision::Act(action) => {
                     let actor = self.actor.clone();
                     self.acting.spawn(async move {
-                        let outcome = actor.act(&step, action).await;
+                        let acting = AssertUnwindSafe(async {
+                            panic_if_requested("repair action");
+                            actor.act(&step, action).await
+                        });
+                        // Without an outcome, no action on the pod would ever follow.
+                        let outcome = acting.catch_unwind().await.unwrap_or_else(|_| {
+                            actor.metrics.acted(&step.broken.pod, action.as_str(), ActionResult::Fail);
+                            RepairOutcome::Failed { error: "panic; see the log".to_owned(), wait: None }
+                        });
                         (step, outcome)
                     });
                 }
@@ -181,7 +192,6 @@ impl Controller {
     fn handle_outcome(&mut self, ended: Result<Finished, JoinError>) {
         match ended {
             Ok((step, outcome)) => self.tracker.finish(&step, &outcome, self.now()),
-            // A task has no outcome only if it panicked in a build whose panics unwind.
             Err(error) => tracing::error!(%error, "a repair action ended without a result"),
         }
     }

@@ -2,12 +2,16 @@
 //!
 //! Each binary calls [`Log::start`] once, with the scopes of its modules. `agent` passes in the plugin's lines, which have their
 //! own times.
-#![expect(clippy::disallowed_methods, reason = "owns the clock of log lines and the files that they go to")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "owns the clock of log lines, the files that they go to, and the panic hook"
+)]
 
 mod flags;
 mod levels;
 mod record;
 
+use std::env;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -68,7 +72,15 @@ impl Log {
         let log = Self::new(flags, scopes, targets);
         let subscriber = Registry::default().with(Events(log.clone()));
         tracing::subscriber::set_global_default(subscriber).map_err(Error::Started)?;
-        panic::set_hook(Box::new(log_panic));
+        let former = panic::take_hook();
+        let is_traced = env::var_os("RUST_BACKTRACE").is_some();
+        panic::set_hook(Box::new(move |panic| {
+            log_panic(panic);
+            // The former hook prints backtraces, and the panic if the log's level hides it.
+            if is_traced || !tracing::enabled!(tracing::Level::ERROR) {
+                former(panic);
+            }
+        }));
         Ok(log)
     }
 

@@ -1,5 +1,6 @@
-//! Supervises the tasks of a daemon. A task that panics, or that ends although it must run until shutdown, is logged with its name,
-//! counted, and makes the process neither ready nor live, so that the kubelet restarts it.
+//! Supervises the tasks of a daemon. A task that panics, or that ends although it must run until shutdown, is logged with its name and
+//! counted. An essential task also makes the process neither ready nor live, so that the kubelet restarts it. An auxiliary task does not,
+//! because an object in the cluster that makes it panic would take the essential tasks of all replicas down with it.
 //!
 //! The panic hook of [`Log::start`](super::log::Log::start) writes the panic itself to the log.
 
@@ -40,6 +41,7 @@ pub struct Supervisor {
     failures: Family<Task, Counter>,
     /// The failures in their order: the first one can be the cause of the others.
     failed: Arc<Mutex<Vec<String>>>,
+    is_essential: bool,
 }
 
 impl Supervisor {
@@ -47,7 +49,7 @@ impl Supervisor {
     pub fn new(registry: &mut Registry, readiness: Readiness, liveness: Liveness) -> Self {
         let failures = Family::default();
         registry.register("task_failures", "Tasks of the process that panicked or ended early", failures.clone());
-        Self { readiness, liveness, failures, failed: Arc::default() }
+        Self { readiness, liveness, failures, failed: Arc::default(), is_essential: true }
     }
 
     pub fn readiness(&self) -> &Readiness {
@@ -56,6 +58,11 @@ impl Supervisor {
 
     pub fn liveness(&self) -> &Liveness {
         &self.liveness
+    }
+
+    /// Returns a supervisor of auxiliary tasks.
+    pub fn auxiliary(&self) -> Self {
+        Self { is_essential: false, ..self.clone() }
     }
 
     /// Runs a task that never ends, and drops it once shutdown is requested.
@@ -96,9 +103,9 @@ impl Supervisor {
         // A rate needs a first sample, so the counter exists from the start.
         drop(self.failures.get_or_create(&Task { task: name }));
         async move {
-            // The process restarts after a panic, so the state that the task left inconsistent is not used for long.
+            // State that the task left inconsistent is its own, or is not used for long, because the process restarts.
             let ended = AssertUnwindSafe(async {
-                fault::at(name);
+                panic_if_requested(name);
                 task.await;
             });
             match ended.catch_unwind().await {
@@ -110,8 +117,15 @@ impl Supervisor {
     }
 
     fn failed(&self, name: &'static str, how: &str) {
-        tracing::error!(task = name, how, "a task has failed: the process must be restarted");
         self.failures.get_or_create(&Task { task: name }).inc();
+        if !self.is_essential {
+            return tracing::error!(
+                task = name,
+                how,
+                "a task has failed: it is missing until the process is restarted"
+            );
+        }
+        tracing::error!(task = name, how, "a task has failed: the process must be restarted");
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.push(format!("the task {name:?} {how}"));
         self.readiness.missing(PART, failed.join(", "));
@@ -126,20 +140,15 @@ async fn until(shutdown: Shutdown, task: impl Future<Output = ()>) {
     }
 }
 
-/// Makes a task panic in a program with debug assertions: the one that `PANIC_TASK` names. Shipped programs have no such code.
+/// Panics if `PANIC_TASK` names the task, in a program with debug assertions. Shipped programs have no such code.
 #[cfg(debug_assertions)]
-mod fault {
-    #![expect(clippy::disallowed_methods, reason = "the variable reaches tasks that no test can reach otherwise")]
-
-    pub(super) fn at(task: &str) {
-        assert!(std::env::var("PANIC_TASK").as_deref() != Ok(task), "PANIC_TASK names this task");
-    }
+#[expect(clippy::disallowed_methods, reason = "the variable reaches tasks that no test can reach otherwise")]
+pub fn panic_if_requested(task: &str) {
+    assert!(std::env::var("PANIC_TASK").as_deref() != Ok(task), "PANIC_TASK names this task");
 }
 
 #[cfg(not(debug_assertions))]
-mod fault {
-    pub(super) fn at(_: &str) {}
-}
+pub fn panic_if_requested(_: &str) {}
 
 #[cfg(test)]
 mod tests {
@@ -173,6 +182,14 @@ mod tests {
         let (_trigger, shutdown) = Shutdown::new();
         process.supervisor.run_once("x", &shutdown, async { panic!("on purpose") }).await;
         process.assert_failures(1, Some("has panicked (see the log)"));
+    }
+
+    #[tokio::test]
+    async fn an_auxiliary_task_that_fails_is_counted_only() {
+        let process = process();
+        let (_trigger, shutdown) = Shutdown::new();
+        process.supervisor.auxiliary().run("x", &shutdown, async { panic!("on purpose") }).await;
+        process.assert_failures(1, None);
     }
 
     #[tokio::test]

@@ -89,7 +89,7 @@ async fn serve(flags: &WebhookFlags, dapr: &dapr::DaprFlags) -> anyhow::Result<(
             flags.client().await.context("pods without Dapr's sidecar cannot be searched for (--watch-interval)")?;
         let metrics = repair::Metrics::of_dapr_watchdog(&mut registry);
         let watch = dapr::watchdog::watch(client, watchdog, metrics, readiness);
-        tokio::spawn(supervisor.run("Dapr watchdog", &ended, watch));
+        tokio::spawn(supervisor.auxiliary().run("Dapr watchdog", &ended, watch));
     }
     tracing::info!(port, monitoring, "reviews are taken");
     Ok(run(settings, registry, shutdown).await?)

@@ -163,7 +163,10 @@ pub async fn run(settings: ServerSettings, mut registry: Registry, shutdown: Shu
         supervisor.run("certificates", &closed, certificates).boxed(),
         supervisor.run("callers", &closed, callers::watch(settings.callers, tls.clone())).boxed(),
         supervisor.run("caBundles", &closed, present).boxed(),
-        supervisor.run_to_end("events", &ending, write_events(settings.events, noticed, closed.clone())).boxed(),
+        supervisor
+            .auxiliary()
+            .run_to_end("events", &ending, write_events(settings.events, noticed, closed.clone()))
+            .boxed(),
     ];
     // An eighth of a request's time remains for writing the response.
     let time = settings.limits.request * 7 / 8;
@@ -176,13 +179,10 @@ pub async fn run(settings: ServerSettings, mut registry: Registry, shutdown: Shu
     };
     let (open, limits) = (tls.clone(), settings.limits);
     let reviews = http::serve_over(settings.webhook, limits, move |stream| open.open(stream), handler, ending.clone());
-    let monitoring = http::serve(settings.monitoring, Limits::default(), monitor, ending.clone());
-    let serving = [
-        supervisor.run_to_end("webhook port", &ending, reviews).boxed(),
-        supervisor.run_to_end("monitoring port", &ending, monitoring).boxed(),
-    ];
+    let monitoring = http::serve(settings.monitoring, Limits::default(), monitor, ending);
+    // A panic of a server ends the process: the kubelet restarts it sooner than after failed probes.
     let served = async {
-        tokio::join!(join_all(serving), linger(&shutdown, &readiness, settings.linger, end));
+        tokio::join!(reviews, monitoring, linger(&shutdown, &readiness, settings.linger, end));
         close.trigger();
     };
     tokio::join!(served, join_all(maintenance));

@@ -79,9 +79,9 @@ impl Daemon {
         let (status, liveness) = (self.status.clone(), self.liveness.clone());
         let sources = self.sources.clone();
         let installer = install::run(settings, sources, metrics, status, liveness, stopped.clone());
-        tasks.spawn(self.supervisor.run_to_end("installer", stopped, installer));
+        tasks.spawn(self.supervisor.run_to_end("installation", stopped, installer));
         let warning = daemon_set::warn_of_removal(self.client.clone(), self.query());
-        tasks.spawn(self.supervisor.run_once("removal warning", stopped, warning));
+        tasks.spawn(self.supervisor.auxiliary().run_once("removal warning", stopped, warning));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
@@ -112,9 +112,9 @@ impl Daemon {
         let is_enabled = settings.enabled;
         let repair = async move { repair::follow(client.await, source, settings, metrics, end).await };
         if is_enabled {
-            tasks.spawn(self.supervisor.run("repair", stopped, repair));
+            tasks.spawn(self.supervisor.auxiliary().run("repair", stopped, repair));
         } else {
-            tasks.spawn(self.supervisor.run_once("repair", stopped, repair));
+            tasks.spawn(self.supervisor.auxiliary().run_once("repair", stopped, repair));
         }
         tasks
     }
@@ -124,6 +124,6 @@ impl Daemon {
         let pod = PodName { namespace: self.settings.namespace().to_owned(), name: self.settings.pod.clone() };
         let own = Own { pod, node: self.settings.node.clone(), cache: self.cache.clone() };
         let report = unready::report(self.readiness.clone(), own, self.client.clone());
-        tasks.spawn(self.supervisor.run("unready report", shutdown, report));
+        tasks.spawn(self.supervisor.auxiliary().run("unready report", shutdown, report));
     }
 }

@@ -106,15 +106,6 @@ impl Program {
         }
     }
 
-    /// Waits until the log contains `wanted`.
-    pub(crate) async fn until_log_contains(&self, wanted: &str) {
-        let deadline = tokio::time::Instant::now() + DEADLINE;
-        while !self.log().contains(wanted) {
-            assert!(tokio::time::Instant::now() < deadline, "no {wanted:?} in {}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
     /// Ends the program; returns exit code and log.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);

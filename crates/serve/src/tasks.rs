@@ -52,6 +52,11 @@ impl Supervisor {
         Self { readiness, liveness, failures, failed: Arc::default(), is_essential: true }
     }
 
+    /// Creates one series: the encoded registry names the labels of a family only in its series.
+    pub fn create_series(&self) {
+        drop(self.failures.get_or_create(&Task { task: "" }));
+    }
+
     pub fn readiness(&self) -> &Readiness {
         &self.readiness
     }

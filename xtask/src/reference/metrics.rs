@@ -4,7 +4,9 @@ use anyhow::{Context as _, Result};
 use istio_cni::{agent, install};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use serve::health::{Liveness, Readiness};
 use serve::metrics::register_build;
+use serve::tasks::Supervisor;
 
 #[cfg(test)]
 use super::read;
@@ -18,10 +20,12 @@ pub(super) fn page() -> Result<String> {
     );
     let (mut node, mut injector) = (Registry::default(), Registry::default());
     register_build(&mut node, "cni");
+    register_tasks(&mut node, "istio_cni");
     install::Metrics::new(&mut node).create_series();
     agent::Metrics::new(&mut node).create_series();
     repair::Metrics::new(&mut node).create_series();
     register_build(&mut injector, "sidecar-injector");
+    register_tasks(&mut injector, "sidecar_injection");
     webhook::Metrics::new(&mut injector).create_series();
     repair::Metrics::of_dapr_watchdog(&mut injector).create_series();
     for (program, registry) in [("install-cni", node), ("sidecar-injector", injector)] {
@@ -31,6 +35,12 @@ pub(super) fn page() -> Result<String> {
         text.push_str(&table(["Name", "Type", "Labels", "Description"], &rows(&encoded)?));
     }
     Ok(text.trim_end().to_owned() + "\n")
+}
+
+/// Registers the metrics of a daemon's tasks.
+fn register_tasks(registry: &mut Registry, prefix: &str) {
+    let registry = registry.sub_registry_with_prefix(prefix);
+    Supervisor::new(registry, Readiness::default(), Liveness::default()).create_series();
 }
 
 /// Returns a row for each metric of an encoded registry.

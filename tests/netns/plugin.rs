@@ -165,6 +165,13 @@ fn tproxy_routing() {
     }
     assert_eq!(pod.netns.run("ip", &["rule"]), rules);
     assert!(pod.call("ADD", &json!({})).stderr.contains(r#""change":"none""#));
+    // The route of another program takes the place of the plugin's.
+    pod.netns.run("ip", &["route", "flush", "table", "133"]);
+    pod.netns.run("ip", &["route", "add", "blackhole", "default", "table", "133"]);
+    let message = pod.call("ADD", &json!({})).error(999);
+    assert!(message.contains("another default route precedes the IPv4 route"), "{message}");
+    let message = pod.call("CHECK", &json!({})).error(999);
+    assert!(message.contains("IPv4 route `local default dev lo` of table 133 is missing"), "{message}");
 }
 
 fn without_counters(save: &str) -> Vec<String> {

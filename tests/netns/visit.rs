@@ -25,6 +25,9 @@ pub(crate) fn trials() -> Vec<Trial> {
             &[IPV6],
             a_narrower_rule_and_another_route_are_not_equivalent,
         ),
+        trial("routes::a_rule_with_a_further_selector_is_foreign", &[IPV6], a_rule_with_a_further_selector_is_foreign),
+        trial("routes::a_foreign_default_route_is_refused", &[IPV6], a_foreign_default_route_is_refused),
+        trial("routes::a_later_default_route_is_harmless", &[IPV6], a_later_default_route_is_harmless),
         trial("routes::istios_own_rule_is_equivalent", &[IPV6], istios_own_rule_is_equivalent),
         trial("routes::the_mark_rule_comes_before_others", &[IPV6], the_mark_rule_comes_before_others),
         trial("routes::removal_is_complete_and_idempotent", &[IPV6], removal_is_complete_and_idempotent),
@@ -151,6 +154,86 @@ fn a_narrower_rule_and_another_route_are_not_equivalent() {
     assert_eq!(pod.inside(|| routes::missing(ROUTES, false)).unwrap(), []);
     assert!(pod.inside(|| routes::remove(ROUTES)).unwrap());
     assert_eq!(state(&pod), before);
+}
+
+/// Foreign rules that match only a part of the marked packets must neither replace ours nor be removed with it.
+fn a_rule_with_a_further_selector_is_foreign() {
+    for selector in [
+        "iif eth1",
+        "oif eth1",
+        "uidrange 0-1000",
+        "ipproto tcp",
+        "ipproto tcp sport 80",
+        "ipproto udp dport 53-54",
+        "tun_id 7",
+        "suppress_prefixlength 0",
+        "suppress_ifgroup 3",
+    ] {
+        for family in ["-4", "-6"] {
+            let pod = TestNetns::new();
+            let words = selector.split(' ').chain(["fwmark", "1337", "lookup", "133"]);
+            pod.run("ip", &[family, "rule", "add"].into_iter().chain(words).collect::<Vec<_>>());
+            let before = state(&pod);
+            assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap().len(), 5, "{selector}");
+            assert_eq!(pod.inside(|| routes::missing(ROUTES, true)).unwrap(), [], "{selector}");
+            assert!(pod.inside(|| routes::remove(ROUTES)).unwrap(), "{selector}");
+            assert_eq!(state(&pod), before, "{selector}");
+        }
+    }
+}
+
+/// Creates a netns with the interface `net1` of a second network.
+fn with_second_network() -> TestNetns {
+    let pod = TestNetns::new();
+    pod.run("ip", &["link", "add", "net1", "type", "veth", "peer", "name", "net1-peer"]);
+    for link in ["net1", "net1-peer"] {
+        pod.run("ip", &["link", "set", link, "up"]);
+    }
+    pod
+}
+
+/// Adds `ip route add ROUTE table 133`.
+fn add_route(pod: &TestNetns, family: &str, route: &str) {
+    let words = route.split(' ').chain(["table", "133"]);
+    pod.run("ip", &[family, "route", "add"].into_iter().chain(words).collect::<Vec<_>>());
+}
+
+/// A default route that precedes ours delivers marked packets elsewhere. The kernel refuses ours if the metric is the
+/// same; with IPv6, whose metric is 1024 by default, it accepts ours after a route with a lower metric.
+fn a_foreign_default_route_is_refused() {
+    for (family, route, named) in [
+        ("-4", "default dev net1", Family::V4),
+        ("-4", "blackhole default", Family::V4),
+        ("-4", "local default dev net1", Family::V4),
+        ("-6", "default dev net1", Family::V6),
+        ("-6", "blackhole default", Family::V6),
+        ("-6", "default dev net1 metric 10", Family::V6),
+    ] {
+        let pod = with_second_network();
+        add_route(&pod, family, route);
+        if family == "-4" {
+            add_route(&pod, family, "local default dev lo metric 7");
+        }
+        let entry = routes::Entry::Route(named, MARK_ROUTE);
+        for _ in 0..2 {
+            let error = pod.inside(|| routes::apply(ROUTES, true)).unwrap_err();
+            assert!(matches!(error, Error::Shadowed { entry: found } if found == entry), "{route}: {error:?}");
+            assert!(error.to_string().contains("of table 133"), "{error}");
+        }
+        assert!(pod.inside(|| routes::missing(ROUTES, true)).unwrap().contains(&entry), "{route}");
+        assert!(!pod.inside(|| routes::present(ROUTES, true)).unwrap().contains(&entry), "{route}");
+    }
+}
+
+fn a_later_default_route_is_harmless() {
+    let pod = with_second_network();
+    add_route(&pod, "-4", "default dev net1 metric 100");
+    add_route(&pod, "-4", "default dev net1 tos 4");
+    add_route(&pod, "-6", "default dev net1 metric 2048");
+    assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap().len(), 5);
+    assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap(), []);
+    assert_eq!(pod.inside(|| routes::missing(ROUTES, true)).unwrap(), []);
+    assert_eq!(pod.inside(|| routes::present(ROUTES, true)).unwrap().len(), 5);
 }
 
 fn istios_own_rule_is_equivalent() {

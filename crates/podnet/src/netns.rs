@@ -52,6 +52,13 @@ pub enum Error {
     /// An IPv6 address, routing rule or route is needed, but IPv6 is disabled.
     #[error("IPv6 is disabled in this netns (see net.ipv6.conf.lo.disable_ipv6)")]
     Ipv6Disabled(#[source] netlink::Error),
+    /// Another default route of the table precedes the route, so that marked packets would not reach the proxy. Some CNI
+    /// plugins, such as `sbr`, add default routes to tables of their own.
+    #[error(
+        "another default route precedes the {entry}, so that marked packets would not be delivered locally; see `ip route \
+         show table all`, and have the program that added the other route use another table"
+    )]
+    Shadowed { entry: routes::Entry },
     /// The netns has only loopback and link-local addresses, or none.
     #[error("no valid local IP address found: the netns has only {seen:?}; is the pod's interface configured yet?")]
     NoAddress { seen: Vec<IpAddr> },

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use netlink::{self, Malformed, Writer};
+use netlink::{self, Attrs, Malformed, Writer};
 use nix::errno::Errno;
 use ruleset::{Family, MarkRoute, Routes};
 
@@ -34,8 +34,13 @@ const RTN_LOCAL: u8 = 2;
 /// Attributes of a routing rule, and values of its header (`linux/fib_rules.h`).
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
+const FRA_FLOW: u16 = 11;
+const FRA_SUPPRESS_IFGROUP: u16 = 13;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
+const FRA_PAD: u16 = 18;
+const FRA_PROTOCOL: u16 = 21;
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
@@ -63,14 +68,14 @@ pub fn remove_beyond(former: Routes, wanted: Routes, ipv6: bool) -> Result<Vec<E
     filter(entries(former, true).into_iter().filter(is_unwanted).collect(), Entry::remove)
 }
 
-/// Returns the entries that [`apply`] would add.
+/// Returns the entries that do not exist or have no effect: those that [`apply`] would add or fail for.
 pub fn missing(routes: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
-    filter(entries(routes, ipv6), |entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
+    filter(entries(routes, ipv6), |entry, rtnl| Ok(!entry.is_effective(rtnl)?))
 }
 
-/// Returns the entries that the netns has.
+/// Returns the entries that the netns has and that have an effect.
 pub fn present(routes: Routes, ipv6: bool) -> Result<Vec<Entry>, Error> {
-    filter(entries(routes, ipv6), |entry, rtnl| Ok(!entry.found(rtnl)?.is_empty()))
+    filter(entries(routes, ipv6), Entry::is_effective)
 }
 
 fn entries(routes: Routes, ipv6: bool) -> Vec<Entry> {
@@ -148,7 +153,8 @@ impl Entry {
         }
     }
 
-    /// Adds the entry; returns false if the netns already has it.
+    /// Adds the entry; returns false if the netns already has it. Fails with [`Error::Shadowed`] if a route would have no
+    /// effect.
     fn add(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
         // The kernel reports that an address or a route exists. A rule is searched for, because the kernel would add a
         // second one with another priority.
@@ -160,12 +166,21 @@ impl Entry {
             Self::Rule(..) => "adding the routing rule for marked packets",
             Self::Route(..) => "adding the local default route of marked packets (is lo up?)",
         };
-        let Err(error) = rtnl.add(request, self.object(), &self.body(request)?) else { return Ok(true) };
-        match errno(&error) {
-            Some(Errno::EEXIST) => Ok(false),
-            Some(errno) if has_no_family(errno) => Err(Error::Ipv6Disabled(error)),
-            _ => Err(error.into()),
+        let added = match rtnl.add(request, self.object(), &self.body(request)?) {
+            Ok(()) => true,
+            Err(error) => match errno(&error) {
+                Some(Errno::EEXIST) => false,
+                Some(errno) if has_no_family(errno) => return Err(Error::Ipv6Disabled(error)),
+                _ => return Err(error.into()),
+            },
+        };
+        // EEXIST only means that some route has the same destination, TOS and metric. A new IPv4 route has the lowest
+        // metric, 0; an IPv6 route has 1024 by default, so that another one may precede it.
+        let may_be_shadowed = matches!(self, Self::Route(family, _) if !added || family == Family::V6);
+        if may_be_shadowed && !self.is_effective(rtnl)? {
+            return Err(Error::Shadowed { entry: self });
         }
+        Ok(added)
     }
 
     /// Removes the entry; returns false if the netns does not have it. Removes all equivalent rules, whichever program
@@ -196,14 +211,29 @@ impl Entry {
         Ok(changed)
     }
 
+    /// Whether the netns has the entry; a route must also be the table's first default route, which the kernel uses.
+    fn is_effective(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
+        let Self::Route(family, MarkRoute { table, .. }) = self else { return Ok(!self.found(rtnl)?.is_empty()) };
+        // The kernel lists the default routes of a table by metric.
+        let defaults = self.dump(rtnl, |body| match is_default(body, family, table)? {
+            true => self.is(body).map(Some),
+            false => Ok(None),
+        })?;
+        Ok(defaults.first() == Some(&true))
+    }
+
     /// Returns the equivalent entries in the netns, each as the body of the kernel's message.
     fn found(self, rtnl: &mut Rtnl) -> Result<Vec<Vec<u8>>, Error> {
+        self.dump(rtnl, |body| Ok(self.is(body)?.then(|| body.to_vec())))
+    }
+
+    /// Returns the values that `read` returns for the netns's objects of the entry's kind and family.
+    fn dump<T>(self, rtnl: &mut Rtnl, read: impl Fn(&[u8]) -> Result<Option<T>, Malformed>) -> Result<Vec<T>, Error> {
         let request = match self {
             Self::Passthrough => "listing addresses",
             Self::Rule(..) => "listing routing rules",
             Self::Route(..) => "listing routes",
         };
-        let read = |body: &[u8]| Ok(self.is(body)?.then(|| body.to_vec()));
         match rtnl.dump(request, self.object(), Some(self.family()), read) {
             Err(error) if errno(&error).is_some_and(has_no_family) => Ok(Vec::new()),
             found => Ok(found?),
@@ -243,7 +273,6 @@ impl Entry {
 
     /// Whether a netlink message from the kernel describes this entry or an equivalent one, whichever program added it.
     fn is(self, body: &[u8]) -> Result<bool, Malformed> {
-        const CUT: Malformed = Malformed("a route's or a rule's header is cut off");
         // If the kernel lacks the requested family, its dump contains all families: entries of other families are
         // ignored.
         if body.first() != Some(&number(Some(self.family()))) {
@@ -251,30 +280,62 @@ impl Entry {
         }
         match self {
             Self::Passthrough => Ok(own_address(body)? == Some((LO, PASSTHROUGH_V6.into()))),
-            Self::Rule(_, MarkRoute { mark, mask, table, priority }) => {
-                let (&[_, dst, src, tos, _table, _, _, action, f0, f1, f2, f3], attrs) =
-                    body.split_first_chunk().ok_or(CUT)?;
-                let inverted = u32::from_ne_bytes([f0, f1, f2, f3]) & FIB_RULE_INVERT != 0;
-                let same_mask = find(attrs, FRA_FWMASK)?.unwrap_or(&u32::MAX.to_ne_bytes()) == mask.to_ne_bytes();
-                // The kernel does not send a priority of 0.
-                let found = find(attrs, FRA_PRIORITY)?.unwrap_or(&[0; 4]);
-                let same_priority = priority.is_none_or(|priority| found == priority.to_ne_bytes());
-                Ok([dst, src, tos, action] == [0, 0, 0, FR_ACT_TO_TBL]
-                    && !inverted
-                    && same_mask
-                    && same_priority
-                    && find(attrs, FRA_FWMARK)? == Some(&mark.to_ne_bytes())
-                    && find(attrs, FRA_TABLE)? == Some(&table.to_ne_bytes()))
-            }
-            Self::Route(_, MarkRoute { table, .. }) => {
-                let (&[_, dst, src, tos, _table, _, _, kind, _, _, _, _], attrs) =
-                    body.split_first_chunk().ok_or(CUT)?;
-                Ok([dst, src, tos, kind] == [0, 0, 0, RTN_LOCAL]
-                    && find(attrs, RTA_TABLE)? == Some(&table.to_ne_bytes())
+            Self::Rule(_, route) => is_rule(body, route),
+            Self::Route(family, MarkRoute { table, .. }) => {
+                let (header, attrs) = header(body)?;
+                Ok(is_default(body, family, table)?
+                    && header[7] == RTN_LOCAL
                     && find(attrs, RTA_OIF)? == Some(&LO.to_ne_bytes()))
             }
         }
     }
+}
+
+/// Splits the message of a route or a rule into its header and its attributes.
+fn header(body: &[u8]) -> Result<(&[u8; 12], &[u8]), Malformed> {
+    body.split_first_chunk().ok_or(Malformed("a route's or a rule's header is cut off"))
+}
+
+/// Whether a message describes a default route of a table, for any type of service.
+fn is_default(body: &[u8], family: Family, table: u32) -> Result<bool, Malformed> {
+    let (&[found, dst, src, tos, ..], attrs) = header(body)?;
+    Ok([found, dst, src, tos] == [number(Some(family)), 0, 0, 0]
+        && find(attrs, RTA_TABLE)? == Some(&table.to_ne_bytes()))
+}
+
+/// Whether a message describes a rule that sends all packets with the route's mark, and only these, to its table.
+fn is_rule(body: &[u8], MarkRoute { mark, mask, table, priority }: MarkRoute) -> Result<bool, Malformed> {
+    let (&[_, dst, src, tos, _table, _, _, action, f0, f1, f2, f3], attrs) = header(body)?;
+    let inverted = u32::from_ne_bytes([f0, f1, f2, f3]) & FIB_RULE_INVERT != 0;
+    let same_mask = find(attrs, FRA_FWMASK)?.unwrap_or(&u32::MAX.to_ne_bytes()) == mask.to_ne_bytes();
+    // The kernel does not send a priority of 0.
+    let found = find(attrs, FRA_PRIORITY)?.unwrap_or(&[0; 4]);
+    let same_priority = priority.is_none_or(|priority| found == priority.to_ne_bytes());
+    Ok([dst, src, tos, action] == [0, 0, 0, FR_ACT_TO_TBL]
+        && !inverted
+        && same_mask
+        && same_priority
+        && find(attrs, FRA_FWMARK)? == Some(&mark.to_ne_bytes())
+        && find(attrs, FRA_TABLE)? == Some(&table.to_ne_bytes())
+        && has_no_further_selector(attrs)?)
+}
+
+/// Whether a rule's attributes neither restrict which marked packets it applies to nor which routes it accepts. An unknown
+/// attribute is treated as a restriction, because newer kernels have further selectors.
+fn has_no_further_selector(attrs: &[u8]) -> Result<bool, Malformed> {
+    for attr in Attrs::new(attrs) {
+        let attr = attr?;
+        let is_harmless = match attr.kind {
+            FRA_PRIORITY | FRA_FWMARK | FRA_FWMASK | FRA_TABLE | FRA_FLOW | FRA_PROTOCOL | FRA_PAD => true,
+            // -1 means that no route is suppressed.
+            FRA_SUPPRESS_PREFIXLEN | FRA_SUPPRESS_IFGROUP => attr.value == (-1_i32).to_ne_bytes(),
+            _ => false,
+        };
+        if !is_harmless {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the errno of a refusal.

@@ -2,10 +2,10 @@
 //!
 //! Each trial has its own procfs and its own directory of bind mounts, which contain only the trial's namespaces.
 
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read as _};
 use std::net::IpAddr;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -26,6 +26,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("find::the_nodes_own_netns_is_never_the_pods", &[], the_nodes_own_netns_is_never_the_pods),
         trial("find::of_two_with_the_same_address_the_pods_uid_decides", &[], uid_decides_between_two),
         trial("find::other_files_are_ignored", &[], other_files_are_ignored),
+        trial("find::a_failure_is_no_mismatch", &[], a_failure_is_no_mismatch),
+        trial("find::the_pods_processes_outweigh_a_failure", &[], the_pods_processes_outweigh_a_failure),
+        trial("find::the_nodes_own_netns_must_be_known", &[], the_nodes_own_netns_must_be_known),
     ]
 }
 
@@ -162,7 +165,7 @@ fn all_addresses_must_match() {
     assert_eq!(inode(&node.find(&["fd00::2"]).unwrap()), inode(&both.path()));
     assert_eq!(not_found(node.find(&["10.0.0.2", "fd00::3"])), 1);
     assert_eq!(not_found(node.find(&["10.0.0.3", "fd00::2"])), 1);
-    assert_eq!(node.find(&[]), Err(Error::NoAddress));
+    assert!(matches!(node.find(&[]), Err(Error::NoAddress)));
 }
 
 fn each_namespace_is_entered_once() {
@@ -227,4 +230,103 @@ fn other_files_are_ignored() {
     fs::create_dir(node.path("proc/4194304")).unwrap();
     node.process(&pod, UID);
     assert_eq!(inode(&node.find(&["10.0.0.2"]).unwrap()), inode(&pod.path()));
+}
+
+/// Runs a body without the right to read files of root that deny it to others.
+fn unprivileged(node: &Node, body: impl FnOnce() + Send) {
+    fs::set_permissions(node.dir.path(), Permissions::from_mode(0o755)).unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // Applies to this thread and to those that it starts.
+            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
+            body();
+        });
+        thread.join().unwrap();
+    });
+}
+
+/// Makes a path of the node unreadable without privileges.
+fn lock(path: &Path) {
+    fs::set_permissions(path, Permissions::from_mode(0o000)).unwrap();
+}
+
+/// A candidate that cannot be examined may be the pod's netns: the only match may be a former pod's.
+fn a_failure_is_no_mismatch() {
+    let stale = netns(&["10.0.0.2/24"]);
+    let is_unread = |node: &Node, locked: &str, wanted: &str| {
+        let found = node.find(&[wanted]);
+        let locked = node.path(locked);
+        let is = |path: &Path, source: &io::Error| *path == locked && source.kind() == io::ErrorKind::PermissionDenied;
+        assert!(matches!(&found, Err(Error::Unread { path, source }) if is(path, source)), "{wanted}: {found:?}");
+    };
+    with_own_mounts(|| {
+        for (made, locked) in [("netns/inside", "netns"), ("proc/7", "proc")] {
+            let node = Node::new();
+            node.bind("stale", &stale);
+            fs::write(node.path(made), "").unwrap();
+            fs::set_permissions(node.path(locked), Permissions::from_mode(0o711)).unwrap();
+            unprivileged(&node, || is_unread(&node, locked, "10.0.0.2"));
+        }
+        // A namespace that cannot be found out.
+        let node = Node::new();
+        node.bind("stale", &stale);
+        fs::create_dir(node.path("locked")).unwrap();
+        fs::write(node.path("locked/mine"), "").unwrap();
+        symlink(node.path("locked/mine"), node.path("netns/mine")).unwrap();
+        lock(&node.path("locked"));
+        unprivileged(&node, || is_unread(&node, "netns/mine", "10.0.0.2"));
+        unprivileged(&node, || is_unread(&node, "netns/mine", "10.0.0.3"));
+        // A namespace that cannot be entered.
+        let node = Node::new();
+        node.bind("stale", &stale);
+        fs::write(node.path("netns/mine"), "").unwrap();
+        lock(&node.path("netns/mine"));
+        unprivileged(&node, || {
+            for wanted in ["10.0.0.2", "10.0.0.3"] {
+                let found = node.find(&[wanted]);
+                let mine = node.path("netns/mine");
+                assert!(matches!(&found, Err(Error::Unexamined { path, .. }) if *path == mine), "{wanted}: {found:?}");
+            }
+        });
+    });
+}
+
+/// The match that has a process of the pod is the pod's netns, whatever else could not be examined.
+fn the_pods_processes_outweigh_a_failure() {
+    let (mine, stale) = (netns(&["10.0.0.2/24"]), netns(&["10.0.0.2/24"]));
+    with_own_mounts(|| {
+        let mut node = Node::new();
+        node.bind("stale", &stale);
+        node.process(&mine, UID);
+        node.process(&mine, OTHER);
+        fs::write(node.path("netns/other"), "").unwrap();
+        lock(&node.path("netns/other"));
+        let cgroup = node.path("proc").join(node.processes[1].id().to_string()).join("cgroup");
+        lock(&cgroup);
+        unprivileged(&node, || assert_eq!(inode(&node.find(&["10.0.0.2"]).unwrap()), inode(&mine.path())));
+        // Of the pod's processes only those remain whose cgroup cannot be read.
+        fs::remove_file(node.path("netns/other")).unwrap();
+        lock(&node.path("proc").join(node.processes[0].id().to_string()).join("cgroup"));
+        unprivileged(&node, || {
+            let found = node.find(&["10.0.0.2"]);
+            assert!(matches!(&found, Err(Error::Unread { path, .. }) if path.ends_with("cgroup")), "{found:?}");
+        });
+    });
+}
+
+/// If the node's netns cannot be excluded, it could get the rules of a pod with the node's addresses.
+fn the_nodes_own_netns_must_be_known() {
+    let host = netns(&["10.0.0.2/24"]);
+    let mut node = Node::new();
+    node.process(&host, UID);
+    fs::create_dir_all(node.path("proc/1/ns")).unwrap();
+    symlink(host.path(), node.path("proc/1/ns/net")).unwrap();
+    lock(&node.path("proc/1"));
+    let init = node.path("proc/1/ns/net");
+    with_own_mounts(|| {
+        unprivileged(&node, || {
+            let found = node.find(&["10.0.0.2"]);
+            assert!(matches!(&found, Err(Error::Unread { path, .. }) if *path == init), "{found:?}");
+        });
+    });
 }

@@ -1,5 +1,8 @@
 //! Tests of the plugin's CNI protocol: the reply to every verb, and errors for invalid input.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use serde_json::json;
 use test_support::plugin::{Call, conf};
 
@@ -186,6 +189,32 @@ fn a_call_without_its_variables_names_them() {
         let said = Call::new("ADD", "/var/run/netns/none", stdin.clone()).env(key, value).run().error(4);
         assert!(said.contains(words), "{key}={value}: {said}");
     }
+}
+
+/// A variable that is not UTF-8 must not be taken as absent: without `CNI_ARGS`, a pod would start unredirected.
+#[test]
+fn a_variable_that_is_not_utf8_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let stdin = with_prev("1.1.0", dir.path());
+    let odd = |verb: &str, name: &str, value: &[u8]| {
+        Call::new(verb, "/var/run/netns/none", stdin.clone()).env(name, OsStr::from_bytes(value)).run()
+    };
+    let args = b"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;note=\xff";
+    for verb in ["ADD", "CHECK"] {
+        for name in ["CNI_ARGS", "CNI_NETNS", "CNI_NETNS_OVERRIDE", "CNI_CONTAINERID", "CNI_IFNAME"] {
+            let value = if name == "CNI_ARGS" { &args[..] } else { b"\xff" };
+            let said = odd(verb, name, value).error(4);
+            assert!(said.contains(name) && said.contains("not valid UTF-8"), "{verb}: {said}");
+        }
+    }
+    assert!(odd("ADD", "CNI_COMMAND", b"ADD\xff").error(4).contains("CNI_COMMAND"));
+    // DEL and GC need only some variables, and must not leak addresses because of others.
+    for (verb, name) in [("DEL", "CNI_ARGS"), ("DEL", "CNI_NETNS"), ("GC", "CNI_ARGS"), ("STATUS", "CNI_ARGS")] {
+        let reply = odd(verb, name, args);
+        assert!(!reply.stdout.contains(name), "{verb}: {reply:?}");
+        assert!(verb == "STATUS" || reply.code == 0, "{verb}: {reply:?}");
+    }
+    assert!(odd("DEL", "CNI_CONTAINERID", b"\xff").error(4).contains("CNI_CONTAINERID"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The request that the runtime's environment describes: a verb and the container it applies to.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::error::excerpt;
@@ -37,7 +38,7 @@ pub struct Target {
 pub enum Call {
     Add(Target),
     Check(Target),
-    /// Missing or malformed optional values are ignored: a DEL that fails leaks the pod's address.
+    /// Missing, malformed or unreadable optional values are ignored: a DEL that fails leaks the pod's address.
     Del {
         attachment: Attachment,
         /// None if the netns is already gone.
@@ -52,13 +53,16 @@ pub enum Call {
 impl Call {
     /// Parses the `CNI_*` variables; `env` returns a variable's value. An empty value is treated as missing.
     /// [`Error::NoCommand`] means that the process was not started by a runtime.
-    pub fn parse(env: &impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        let get = |name: &str| env(name).filter(|value| !value.is_empty());
-        let verb = get("CNI_COMMAND").ok_or(Error::NoCommand)?;
+    pub fn parse<V: Into<OsString>>(env: &impl Fn(&str) -> Option<V>) -> Result<Self, Error> {
+        let get = |name: &'static str| {
+            let value = env(name).map(Into::into).filter(|value| !value.is_empty());
+            value.map(|value| value.into_string().map_err(|_| Error::NotUtf8(name))).transpose()
+        };
+        let verb = get("CNI_COMMAND")?.ok_or(Error::NoCommand)?;
         let command = Command::ALL.into_iter().find(|c| c.as_str() == verb);
         let command = command.ok_or_else(|| Error::UnknownCommand(excerpt(&verb)))?;
 
-        let missing: Vec<_> = command.required().iter().copied().filter(|name| get(name).is_none()).collect();
+        let missing: Vec<_> = command.required().iter().copied().filter(|name| matches!(get(name), Ok(None))).collect();
         if !missing.is_empty() {
             return Err(Error::MissingEnv(missing));
         }
@@ -67,8 +71,8 @@ impl Call {
             Command::Check => Ok(Self::Check(target(&get)?)),
             Command::Del => Ok(Self::Del {
                 attachment: attachment(&get)?,
-                netns: get("CNI_NETNS").map(PathBuf::from),
-                pod: PodArgs::parse(&get("CNI_ARGS").unwrap_or_default()).unwrap_or_default(),
+                netns: get("CNI_NETNS").ok().flatten().map(PathBuf::from),
+                pod: args(&get).unwrap_or_default(),
             }),
             Command::Gc => Ok(Self::Gc),
             Command::Status => Ok(Self::Status),
@@ -88,22 +92,26 @@ impl Call {
     }
 }
 
-fn target(get: &impl Fn(&str) -> Option<String>) -> Result<Target, Error> {
-    let over = get("CNI_NETNS_OVERRIDE").unwrap_or_default();
+fn target(get: &impl Fn(&'static str) -> Result<Option<String>, Error>) -> Result<Target, Error> {
+    let over = get("CNI_NETNS_OVERRIDE")?.unwrap_or_default();
     Ok(Target {
         attachment: attachment(get)?,
-        netns: get("CNI_NETNS").unwrap_or_default().into(),
+        netns: get("CNI_NETNS")?.unwrap_or_default().into(),
         netns_override: over == "1" || over.eq_ignore_ascii_case("true"),
-        pod: PodArgs::parse(&get("CNI_ARGS").unwrap_or_default())?,
+        pod: args(get)?,
     })
 }
 
-fn attachment(get: &impl Fn(&str) -> Option<String>) -> Result<Attachment, Error> {
-    let container_id = get("CNI_CONTAINERID").unwrap_or_default();
+fn args(get: &impl Fn(&'static str) -> Result<Option<String>, Error>) -> Result<PodArgs, Error> {
+    PodArgs::parse(&get("CNI_ARGS")?.unwrap_or_default())
+}
+
+fn attachment(get: &impl Fn(&'static str) -> Result<Option<String>, Error>) -> Result<Attachment, Error> {
+    let container_id = get("CNI_CONTAINERID")?.unwrap_or_default();
     if !is_identifier(&container_id) {
         return Err(Error::ContainerId(excerpt(&container_id)));
     }
-    let ifname = get("CNI_IFNAME").unwrap_or_default();
+    let ifname = get("CNI_IFNAME")?.unwrap_or_default();
     match interface_fault(&ifname) {
         Some(fault) => Err(Error::InterfaceName(fault)),
         None => Ok(Attachment { container_id, ifname }),

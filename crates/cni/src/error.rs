@@ -47,6 +47,10 @@ pub enum Error {
     /// All variables that the verb requires and that are missing or empty.
     #[error("required env variables [{}] missing", .0.join(","))]
     MissingEnv(Vec<&'static str>),
+    /// A variable that the verb needs is not UTF-8. It must not be treated as missing: without `CNI_ARGS`, a pod would be
+    /// taken for a container outside of Kubernetes.
+    #[error("env variable {0} is not valid UTF-8")]
+    NotUtf8(&'static str),
     #[error("unknown CNI_COMMAND: {0}")]
     UnknownCommand(String),
     /// The container id does not match `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`.
@@ -124,6 +128,7 @@ impl Error {
         match self {
             Self::NoCommand
             | Self::MissingEnv(_)
+            | Self::NotUtf8(_)
             | Self::UnknownCommand(_)
             | Self::ContainerId(_)
             | Self::InterfaceName(_)

@@ -12,6 +12,7 @@ pub use early::{Early, before_lookup};
 pub use log::Log;
 pub use stub::Stub;
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -153,7 +154,7 @@ impl Error {
 }
 
 /// Handles one invocation. `env` returns a variable; `stdin` is read at most once. A `stub` replies in place of a removed plugin.
-pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read, stub: Option<&Stub>) -> Output {
+pub fn run(env: &impl Fn(&str) -> Option<OsString>, stdin: impl Read, stub: Option<&Stub>) -> Output {
     let mut log = Log::new(Level::Info);
     let mut run_dir = PathBuf::from(contract::RUN_DIR);
     let mut version = None;

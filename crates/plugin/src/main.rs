@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     }));
     let search = std::env::var_os("CNI_PATH").unwrap_or_default();
     let stub = std::env::current_exe().ok().and_then(|program| Stub::beside(&program, &search));
-    let output = plugin::run(&|name| std::env::var(name).ok(), std::io::stdin().lock(), stub.as_ref());
+    let output = plugin::run(&|name| std::env::var_os(name), std::io::stdin().lock(), stub.as_ref());
     let printed = std::io::stdout().write_all(output.stdout.as_bytes());
     let _ = std::io::stderr().write_all(output.stderr.as_bytes());
     output.log.flush(&output.run_dir);

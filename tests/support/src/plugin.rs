@@ -1,5 +1,6 @@
 //! Runs the plugin's binary as a container runtime does.
 
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -34,7 +35,7 @@ impl Reply {
 /// A call of the plugin.
 pub struct Call {
     program: Vec<String>,
-    env: Vec<(String, String)>,
+    env: Vec<(String, OsString)>,
     stdin: Vec<u8>,
 }
 
@@ -52,9 +53,9 @@ impl Call {
     }
 
     /// Sets or replaces a variable.
-    pub fn env(mut self, key: &str, value: &str) -> Self {
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
         self.env.retain(|(k, _)| k != key);
-        self.env.push((key.to_owned(), value.to_owned()));
+        self.env.push((key.to_owned(), value.as_ref().to_owned()));
         self
     }
 

@@ -2,7 +2,6 @@
 
 use contract::IptablesBinary;
 use netlink::{self, Protocol, Socket, Writer, flag};
-use nix::errno::Errno;
 use ruleset::Family;
 
 use super::uapi::*;
@@ -127,12 +126,7 @@ fn nf_tables() -> Result<(bool, bool), Error> {
     const OWNER: (&str, u32, u32) = ("owner", 1, 0);
     const REDIRECT: (&str, u32, u32) = ("REDIRECT", 0, 1);
     const NFPROTO_IPV4: u8 = 2;
-    let mut socket = match Socket::open(Protocol::Netfilter) {
-        Err(netlink::Error::Open { cause: Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT, .. }) => {
-            return Ok((false, false));
-        }
-        other => other?,
-    };
+    let Some(mut socket) = supported(Socket::open(Protocol::Netfilter))? else { return Ok((false, false)) };
     let has = |socket: &mut Socket, kind, family, body: &dyn Fn(&mut Writer)| {
         let mut w = Writer::with_capacity(64);
         w.message(kind, flag::REQUEST | flag::ACK, 1, |w| {
@@ -140,11 +134,8 @@ fn nf_tables() -> Result<(bool, bool), Error> {
             body(w);
         });
         let bytes = w.into_bytes().map_err(Error::Encoding)?;
-        match socket.request("probing the capabilities of nf_tables", &bytes, 1, |_| Ok(())) {
-            Ok(()) => Ok(true),
-            Err(netlink::Error::Refused { refusal, .. }) if refusal.errno != Errno::EPERM => Ok(false),
-            Err(error) => Err(Error::from(error)),
-        }
+        let probed = socket.request("probing the capabilities of nf_tables", &bytes, 1, |_| Ok(()));
+        supported(probed).map(|has| has.is_some())
     };
     // A kernel that supports the extensions also supports nf_tables.
     let mut extension = |(name, revision, kind)| {
@@ -158,9 +149,34 @@ fn nf_tables() -> Result<(bool, bool), Error> {
     Ok((compat || has(&mut socket, GETGEN, 0, &|_| ())?, compat))
 }
 
+/// Returns none if the kernel lacks what was requested. Any other failure leaves that unknown, and is returned.
+fn supported<T>(probed: Result<T, netlink::Error>) -> Result<Option<T>, Error> {
+    match probed {
+        Err(error) if error.is_unsupported() => Ok(None),
+        probed => Ok(Some(probed?)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use netlink::Refusal;
+    use nix::errno::Errno;
+
     use super::*;
+
+    #[test]
+    fn a_refusal_for_a_lack_of_memory_does_not_mean_a_kernel_without_nf_tables() {
+        let refused =
+            |errno| Err(netlink::Error::Refused { request: "x", refusal: Refusal { seq: 1, errno, text: None } });
+        assert!(matches!(supported(Ok(())), Ok(Some(()))));
+        for errno in [Errno::EINVAL, Errno::ENOENT, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP] {
+            assert!(matches!(supported::<()>(refused(errno)), Ok(None)), "{errno}");
+        }
+        for errno in [Errno::ENOMEM, Errno::EAGAIN, Errno::EBUSY, Errno::ENOBUFS, Errno::EINTR] {
+            assert!(supported::<()>(refused(errno)).is_err_and(|error| error.is_temporary()), "{errno}");
+        }
+        assert!(supported::<()>(refused(Errno::EPERM)).is_err_and(|error| error.is_denied()));
+    }
 
     const NODE: KernelFacts = KernelFacts {
         legacy_in_use: false,

@@ -154,6 +154,11 @@ impl Error {
         }
     }
 
+    /// Whether the kernel lacks nf_tables or an extension of it. False if the error does not tell.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Netlink(error) if error.is_unsupported())
+    }
+
     /// Whether the process lacks a privilege.
     pub fn is_denied(&self) -> bool {
         match self {

@@ -157,27 +157,37 @@ pub fn saved(family: Family, owned: &'static Owned) -> Result<Vec<(Backend, Stri
     Ok(shown.map(|live| (live.backend, live.save(family))).collect())
 }
 
-/// Returns none for a permanent error, which means that the kernel has no nf_tables, and so no such tables. A temporary
-/// error does not mean that, and is returned.
+/// Returns none if the kernel has no nf_tables, and so no such tables. After any other error there may be such tables, and
+/// the error is returned.
 fn of_nf_tables(observed: Result<Live, netfilter::Error>) -> Result<Option<Live>, netfilter::Error> {
     match observed {
-        Err(error) if !error.is_temporary() => Ok(None),
+        Err(error) if error.is_unsupported() => Ok(None),
         observed => observed.map(Some),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use netlink::{Malformed, Refusal};
     use nix::errno::Errno;
 
     use super::*;
 
     #[test]
-    fn a_temporary_error_does_not_mean_a_kernel_without_nf_tables() {
+    fn only_an_unsupported_request_means_a_kernel_without_nf_tables() {
         let open = |cause| Err(netlink::Error::Open { protocol: "netfilter", cause }.into());
-        assert!(matches!(of_nf_tables(open(Errno::EPROTONOSUPPORT)), Ok(None)));
+        let refusal = |errno| Refusal { seq: 1, errno, text: None };
+        let refused = |errno| Err(netlink::Error::Refused { request: "x", refusal: refusal(errno) }.into());
+        let malformed = || Err(netlink::Error::Malformed { request: "x", cause: Malformed("cut off") }.into());
+        let long = || Err(netlink::Error::TooLong { request: "x", limit: 1 }.into());
+        for error in [open(Errno::EPROTONOSUPPORT), refused(Errno::EINVAL)] {
+            assert!(matches!(of_nf_tables(error), Ok(None)));
+        }
         for error in [open(Errno::EMFILE), open(Errno::ENOMEM), Err(netfilter::Error::Contended)] {
-            assert!(of_nf_tables(error).is_err());
+            assert!(of_nf_tables(error).is_err_and(|error| error.is_temporary()));
+        }
+        for error in [open(Errno::EPERM), refused(Errno::EPERM), malformed(), long()] {
+            assert!(of_nf_tables(error).is_err_and(|error| !error.is_temporary()));
         }
     }
 }

@@ -98,23 +98,32 @@ pub fn presume(native: bool, forced: Option<IptablesBinary>, legacy_in_use: bool
 }
 
 /// Whether the calling thread's netns has iptables-legacy tables of this family, according to a file in `/proc`.
-pub fn legacy_in_use(family: Family) -> bool {
-    let mut families = legacy::FAMILIES.iter().filter(|f| f.family == family);
-    families.any(|f| !legacy::tables_in_use(f.names).is_empty())
+pub fn legacy_in_use(family: Family) -> Result<bool, Error> {
+    has_legacy_table(|programs| programs.family == family, |_| true)
 }
 
 /// Whether the calling thread's netns has a `mangle` table of iptables-legacy, in either family: only TPROXY needs it.
-pub fn legacy_mangle_in_use() -> bool {
-    legacy::FAMILIES.iter().any(|family| legacy::tables_in_use(family.names).iter().any(|table| table == "mangle"))
+pub fn legacy_mangle_in_use() -> Result<bool, Error> {
+    has_legacy_table(|_| true, |table| table == "mangle")
+}
+
+/// Whether the calling thread's netns has such a table of iptables-legacy in such a family.
+fn has_legacy_table(family: impl Fn(&legacy::Programs) -> bool, table: impl Fn(&str) -> bool) -> Result<bool, Error> {
+    for programs in legacy::FAMILIES.iter().filter(|programs| family(programs)) {
+        if legacy::tables_in_use(programs.names)?.iter().any(|name| table(name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Reads the [`KernelFacts`] of the calling thread's netns without changing it. Runs `iptables-restore --version` if no
 /// program has a `-legacy` name.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
-    let legacy_in_use = [Family::V4, Family::V6].into_iter().any(legacy_in_use);
+    let legacy_in_use = has_legacy_table(|_| true, |_| true)?;
     let legacy_programs = legacy::is_installed();
-    let plain_programs = !legacy_programs && legacy::is_installed_plainly();
+    let plain_programs = !legacy_programs && legacy::is_installed_plainly()?;
     Ok(KernelFacts { legacy_in_use, legacy_programs, plain_programs, nf_tables, compat })
 }
 

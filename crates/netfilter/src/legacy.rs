@@ -60,7 +60,10 @@ pub(super) fn image(rules: &RuleSet) -> Image<'_> {
 /// Reads the legacy tables of the calling thread's netns.
 pub(super) fn observe(owned: &'static Owned) -> Result<Live, Error> {
     let mut tables = Vec::new();
-    for programs in FAMILIES.iter().filter(|p| !tables_in_use(p.names).is_empty()) {
+    for programs in &FAMILIES {
+        if tables_in_use(programs.names)?.is_empty() {
+            continue;
+        }
         let saved = run::run(programs.save, &[], "")?;
         tables.extend(parse(&saved, programs.family, owned));
     }

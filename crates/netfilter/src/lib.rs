@@ -33,6 +33,7 @@ pub use live::Live;
 pub use session::Session;
 
 use std::collections::BTreeSet;
+use std::io;
 
 use netlink::{Malformed, Refusal};
 use ruleset::{Family, RuleSet};
@@ -124,9 +125,17 @@ pub enum Error {
         what: String,
         retry: Retry,
     },
+    /// The tables of iptables-legacy in the netns are unknown.
+    #[error("cannot read {path}, the kernel's list of the tables of iptables-legacy: {cause}")]
+    LegacyTables { path: &'static str, cause: io::Error },
     /// A message exceeded its size limit.
     #[error("a netlink message cannot be encoded: {0}")]
     Encoding(Malformed),
+}
+
+/// Whether the process lacked memory or descriptors, or was interrupted, so that a retry may succeed.
+fn is_temporary(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| netlink::is_temporary(nix::errno::Errno::from_raw(code)))
 }
 
 /// The condition under which a failed program may succeed when it is run again.
@@ -136,7 +145,7 @@ pub enum Retry {
     Never,
     /// The kernel rejected the change: another writer may have deleted a rule that the change was to delete.
     AfterReading,
-    /// A lock was held, or the time limit passed.
+    /// A lock was held, the time limit passed, or this process lacked memory or descriptors.
     Later,
 }
 
@@ -148,6 +157,7 @@ impl Error {
             Self::Netlink(error) => error.is_temporary(),
             Self::Program { retry, .. } => *retry == Retry::Later,
             Self::Refused { refusal, .. } => refusal.is_temporary(),
+            Self::LegacyTables { cause, .. } => is_temporary(cause),
             Self::Unencodable(_) | Self::OtherUserNamespace { .. } | Self::NoProgram { .. } | Self::Encoding(_) => {
                 false
             }
@@ -164,6 +174,7 @@ impl Error {
         match self {
             Self::Netlink(error) => error.is_denied(),
             Self::Refused { refusal, .. } => refusal.errno == nix::errno::Errno::EPERM,
+            Self::LegacyTables { cause, .. } => cause.kind() == io::ErrorKind::PermissionDenied,
             _ => false,
         }
     }

@@ -8,18 +8,19 @@
 #![expect(clippy::disallowed_methods, reason = "programs, their time limit, PATH and a mount namespace live here")]
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 
-use super::super::{Error, Retry};
+use super::super::{Error, Retry, is_temporary};
 
 const RESTORE: &str = "iptables-legacy-restore";
 /// The option that limits the wait for the lock, in seconds. It is one word: before iptables 1.6.2 a restore skips an
@@ -45,10 +46,17 @@ pub(crate) fn is_installed() -> bool {
 }
 
 /// Whether the plain programs are those of iptables-legacy, which had no other name before iptables 1.8. The version string
-/// of iptables-nft contains `nf_tables`.
-pub(crate) fn is_installed_plainly() -> bool {
-    let version = |path: PathBuf| run_at(RESTORE, &path, &["--version"], "").unwrap_or_default();
-    find(&plain_name(RESTORE)).is_some_and(|path| !version(path).contains("nf_tables"))
+/// of iptables-nft contains `nf_tables`. A program that cannot report its version is not usable and counts as neither.
+pub(crate) fn is_installed_plainly() -> Result<bool, Error> {
+    find(&plain_name(RESTORE)).map_or(Ok(false), |path| is_legacy(&path))
+}
+
+fn is_legacy(path: &Path) -> Result<bool, Error> {
+    match run_at(RESTORE, path, &["--version"], "") {
+        Ok(version) => Ok(!version.contains("nf_tables")),
+        Err(error) if error.is_temporary() => Err(error),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Converts `iptables-legacy-restore` to `iptables-restore`.
@@ -56,9 +64,14 @@ fn plain_name(program: &str) -> String {
     program.replace("-legacy", "")
 }
 
-/// Returns the netns's iptables-legacy tables, as the kernel lists them.
-pub(crate) fn tables_in_use(names: &str) -> Vec<String> {
-    fs::read_to_string(names).unwrap_or_default().lines().map(str::to_owned).collect()
+/// Returns the netns's iptables-legacy tables, as the kernel lists them in the file `names`. The file does not exist if
+/// the family's module is not loaded.
+pub(crate) fn tables_in_use(names: &'static str) -> Result<Vec<String>, Error> {
+    match fs::read_to_string(names) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(cause) => Err(Error::LegacyTables { path: names, cause }),
+    }
 }
 
 /// Finds a program in absolute directories only: a relative one would depend on the runtime's working directory.
@@ -70,9 +83,11 @@ fn find(program: &str) -> Option<PathBuf> {
 
 /// Runs a program with this standard input and returns its output.
 pub(super) fn run(program: &'static str, args: &[&str], input: &str) -> Result<String, Error> {
-    let plain = || is_installed_plainly().then(|| find(&plain_name(program))).flatten();
-    let path = find(program).or_else(plain).ok_or(Error::NoProgram { program })?;
-    run_at(program, &path, args, input)
+    let path = match find(program) {
+        None if is_installed_plainly()? => find(&plain_name(program)),
+        found => found,
+    };
+    run_at(program, &path.ok_or(Error::NoProgram { program })?, args, input)
 }
 
 fn run_at(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
@@ -80,7 +95,10 @@ fn run_at(program: &'static str, path: &Path, args: &[&str], input: &str) -> Res
         hide_name_services();
         communicate(program, path, args, input)
     };
-    thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_else(|_| Err(failed(program, "its thread panicked")))
+    thread::scope(|scope| {
+        let visitor = thread::Builder::new().spawn_scoped(scope, visit).map_err(|e| not_run(program, &e))?;
+        visitor.join().unwrap_or_else(|_| Err(failed(program, "its thread panicked")))
+    })
 }
 
 /// Moves the calling thread into a mount namespace of its own, in which it hides the name services' configuration and
@@ -103,8 +121,14 @@ fn failed(program: &'static str, what: impl Into<String>) -> Error {
     Error::Program { program, what: what.into(), retry: Retry::Never }
 }
 
+/// Converts a failure of this process to start a program or to communicate with it.
+fn not_run(program: &'static str, error: &io::Error) -> Error {
+    let retry = if is_temporary(error) { Retry::Later } else { Retry::Never };
+    Error::Program { program, what: error.to_string(), retry }
+}
+
 fn communicate(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
-    let io = |e: std::io::Error| failed(program, e.to_string());
+    let io = |e: io::Error| not_run(program, &e);
     let mut command = Command::new(path);
     command.args(args).env_clear().env("XTABLES_LOCKFILE", OsStr::new(NETNS));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -113,8 +137,9 @@ fn communicate(program: &'static str, path: &Path, args: &[&str], input: &str) -
     let output = thread::scope(|scope| {
         // The pipe closes when this thread ends. If the program exits early, the write fails, and the program's error
         // output has the reason.
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
-        let output = read_outputs(program, &mut child);
+        let write = move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+        let writer = thread::Builder::new().spawn_scoped(scope, write).map_err(io);
+        let output = writer.and_then(|_| read_outputs(program, &mut child));
         if output.is_err() {
             let _ = child.kill();
         }
@@ -153,11 +178,14 @@ fn read_outputs(program: &'static str, child: &mut Child) -> Result<Output, Erro
         }
         let mut fds: Vec<_> = [stdout.poll_fd(), stderr.poll_fd()].into_iter().flatten().collect();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        poll(&mut fds, timeout).map_err(|e| failed(program, e.to_string()))?;
+        match poll(&mut fds, timeout) {
+            Err(Errno::EINTR) => continue,
+            polled => polled.map_err(|e| not_run(program, &e.into()))?,
+        };
         let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or_default()).collect();
         let mut ready = ready.into_iter();
         let read = stdout.read_if(&mut ready).and_then(|()| stderr.read_if(&mut ready));
-        read.map_err(|e| failed(program, e.to_string()))?;
+        read.map_err(|e| not_run(program, &e))?;
         if stdout.bytes.len() + stderr.bytes.len() > MAX_OUTPUT {
             return Err(failed(program, format!("killed after {MAX_OUTPUT} bytes of output")));
         }
@@ -184,18 +212,96 @@ impl<R: Read + AsFd> Pipe<R> {
         self.open.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))
     }
 
-    /// If the pipe is open, takes the next element of `ready`, and reads once if that element is true. Closes the pipe at
-    /// the end of the output.
-    fn read_if(&mut self, ready: &mut impl Iterator<Item = bool>) -> std::io::Result<()> {
+    /// If the pipe is open, takes the next element of `ready`, and reads at most once if that element is true. Closes the
+    /// pipe at the end of the output.
+    fn read_if(&mut self, ready: &mut impl Iterator<Item = bool>) -> io::Result<()> {
         let Some(pipe) = &mut self.open else { return Ok(()) };
         if ready.next() != Some(true) {
             return Ok(());
         }
         let mut chunk = [0; 8192];
-        match pipe.read(&mut chunk)? {
-            0 => self.open = None,
-            n => self.bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+        match pipe.read(&mut chunk) {
+            Ok(0) => self.open = None,
+            Ok(n) => self.bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::BorrowedFd;
+
+    use super::*;
+
+    const SHELL: &str = "/bin/sh";
+
+    /// Calls `f` on a thread with a descriptor table of its own, in which only `left` descriptors are free.
+    fn with_free_descriptors<T: Send>(left: usize, f: impl FnOnce() -> T + Send) -> T {
+        let exhausted = || {
+            unshare(CloneFlags::CLONE_FILES).unwrap();
+            let null = File::open("/dev/null").unwrap();
+            let mut copies: Vec<_> = std::iter::from_fn(|| null.try_clone().ok()).collect();
+            copies.truncate(copies.len() - left);
+            f()
+        };
+        thread::scope(|scope| scope.spawn(exhausted).join().unwrap())
+    }
+
+    #[test]
+    fn a_list_of_tables_that_cannot_be_read_is_not_an_empty_list() {
+        const DIRECTORY: &str = "/proc/self";
+        const ABSENT: &str = "/proc/self/net/no_such_names";
+        assert!(tables_in_use(ABSENT).unwrap().is_empty());
+        let error = tables_in_use(DIRECTORY).unwrap_err();
+        assert!(!error.is_temporary() && error.to_string().contains(DIRECTORY), "{error}");
+        let error = with_free_descriptors(0, || tables_in_use("/dev/null")).unwrap_err();
+        assert!(error.is_temporary(), "{error}");
+        let denied = Error::LegacyTables { path: DIRECTORY, cause: Errno::EACCES.into() };
+        assert!(denied.is_denied() && !denied.is_temporary());
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_now_may_be_started_later() {
+        let error = with_free_descriptors(2, || communicate(RESTORE, Path::new(SHELL), &["-c", ":"], "")).unwrap_err();
+        assert!(error.is_temporary(), "{error}");
+        for (errno, expected) in [(Errno::EAGAIN, true), (Errno::ENOMEM, true), (Errno::EACCES, false)] {
+            assert_eq!(not_run(RESTORE, &errno.into()).is_temporary(), expected, "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_cannot_report_its_version_is_not_iptables_legacy() {
+        assert!(with_free_descriptors(2, || is_legacy(Path::new("/bin/true"))).unwrap_err().is_temporary());
+        assert!(is_legacy(Path::new("/bin/true")).unwrap());
+        assert!(!is_legacy(Path::new("/bin/false")).unwrap());
+        assert!(!is_legacy(Path::new("/proc/version")).unwrap());
+    }
+
+    /// A file whose first read a signal interrupts.
+    struct Interrupted(File, bool);
+
+    impl AsFd for Interrupted {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl Read for Interrupted {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if std::mem::take(&mut self.1) { Err(Errno::EINTR.into()) } else { self.0.read(buffer) }
+        }
+    }
+
+    #[test]
+    fn an_interrupted_read_is_repeated() {
+        let mut pipe = Pipe::new(Some(Interrupted(File::open("/proc/version").unwrap(), true)));
+        while pipe.is_open() {
+            pipe.read_if(&mut std::iter::once(true)).unwrap();
+        }
+        assert_eq!(pipe.bytes, fs::read("/proc/version").unwrap());
     }
 }

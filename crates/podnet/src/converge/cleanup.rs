@@ -34,7 +34,7 @@ impl Cleanup {
 /// empty built-in chains that [`apply`](super::apply) uses, whichever program added them.
 pub fn cleanup(desired: &Desired, owned: &'static Owned) -> Result<Cleanup, Error> {
     let facts = netfilter::probe()?;
-    let extent = Cleanup::of(&facts, netfilter::legacy_mangle_in_use());
+    let extent = Cleanup::of(&facts, netfilter::legacy_mangle_in_use()?);
     let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
     let is_readable = facts.legacy_in_use && extent == Cleanup::Complete;
     let mut backends = nft.chain(is_readable.then_some(Backend::IptablesLegacy));

@@ -16,10 +16,29 @@ use crate::netns::addresses;
 pub struct View {
     pub(super) options: Options,
     addresses: Vec<IpAddr>,
+    /// Fails if the tables of iptables-legacy are unknown, which determine the backend.
+    presumed: Result<Presumed, netfilter::Error>,
+}
+
+/// The backend that is presumed before the pod is known.
+#[derive(Debug)]
+struct Presumed {
     /// Whether iptables-legacy has IPv4 tables; `legacy_v6` is the same for IPv6.
     legacy_v4: bool,
     legacy_v6: bool,
     observed: Observation,
+}
+
+impl Presumed {
+    fn read(addresses: &[IpAddr], options: Options) -> Result<Self, netfilter::Error> {
+        let legacy_v4 = netfilter::legacy_in_use(Family::V4)?;
+        let legacy_v6 = addresses.iter().any(IpAddr::is_ipv6) && netfilter::legacy_in_use(Family::V6)?;
+        let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_v4);
+        let mut session = Session::new(presumed, options.owned);
+        // A pod that needs no rules must not cost a run of iptables-legacy's programs.
+        let live = (session.backend() != Backend::IptablesLegacy).then(|| session.observe());
+        Ok(Self { legacy_v4, legacy_v6, observed: Observation { session, live } })
+    }
 }
 
 /// A session with a backend, and the rules that it read.
@@ -49,20 +68,16 @@ impl View {
 
     /// Like [`take`](Self::take), but treats the netns as if it had these addresses.
     pub fn with_addresses(addresses: Vec<IpAddr>, options: Options) -> Self {
-        let legacy_v4 = netfilter::legacy_in_use(Family::V4);
-        let legacy_v6 = addresses.iter().any(IpAddr::is_ipv6) && netfilter::legacy_in_use(Family::V6);
-        let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_v4);
-        let mut session = Session::new(presumed, options.owned);
-        // A pod that needs no rules must not cost a run of iptables-legacy's programs.
-        let live = (session.backend() != Backend::IptablesLegacy).then(|| session.observe());
-        Self { options, addresses, legacy_v4, legacy_v6, observed: Observation { session, live } }
+        let presumed = Presumed::read(&addresses, options);
+        Self { options, addresses, presumed }
     }
 
     /// Determines what converging this pod needs: the properties of its netns, and the observed rules of the presumed
     /// backend.
     pub(super) fn for_pod(self, desired: &Desired) -> Result<(NetnsFacts, Observation), Error> {
-        let Self { options, addresses, legacy_v4, legacy_v6, observed } = self;
+        let Self { options, addresses, presumed } = self;
         let netns = NetnsFacts::new(desired.ipv6, &addresses)?;
+        let Presumed { legacy_v4, legacy_v6, observed } = presumed?;
         let legacy_in_use = legacy_v4 || netns.ipv6 && legacy_v6;
         let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_in_use);
         let observed = match presumed == observed.session.backend() {
@@ -88,7 +103,7 @@ pub(super) struct Comparison {
 /// Determines the desired state and reads the observed one.
 pub(super) fn compare(desired: &Desired, netns: &NetnsFacts, observed: &mut Observation) -> Result<Comparison, Error> {
     let live = observed.live()?;
-    let Others { read: others, unread } = others(&live, legacy_in_use(netns))?;
+    let Others { read: others, unread } = others(&live, legacy_in_use(netns)?)?;
     let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
     let ipv6 = netns.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
     Ok(Comparison { ipv6, rules: desired.rules.intended.covering(ipv6), live, former, unread })
@@ -109,8 +124,8 @@ pub(super) fn confirm(live: &Live, state: &RulesState) -> Result<(), Error> {
 }
 
 /// Reads whether iptables-legacy has tables of the families of a netns; an earlier attempt may have created them.
-fn legacy_in_use(netns: &NetnsFacts) -> bool {
-    netfilter::legacy_in_use(Family::V4) || netns.ipv6 && netfilter::legacy_in_use(Family::V6)
+fn legacy_in_use(netns: &NetnsFacts) -> Result<bool, netfilter::Error> {
+    Ok(netfilter::legacy_in_use(Family::V4)? || netns.ipv6 && netfilter::legacy_in_use(Family::V6)?)
 }
 
 /// The tables of the backends that were not presumed.
@@ -146,7 +161,7 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Others, netfilter::Error> 
 /// backend that holds own rules, else from iptables-nft.
 pub fn saved(family: Family, owned: &'static Owned) -> Result<Vec<(Backend, String)>, Error> {
     let first = of_nf_tables(Session::new(Backend::IptablesNft, owned).observe())?;
-    let legacy_in_use = netfilter::legacy_in_use(family);
+    let legacy_in_use = netfilter::legacy_in_use(family)?;
     let live = match first {
         Some(live) => live,
         None => Session::new(Backend::IptablesLegacy, owned).observe()?,

@@ -20,6 +20,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("trace::a_netns_is_read_from_the_kernel", &[NFT_COMPAT], a_netns_is_read_from_the_kernel),
         trial("trace::a_foreign_rule_that_cannot_be_evaluated_is_named", &[NFT_COMPAT, "iptables-nft"], foreign_rule),
+        trial(
+            "trace::foreign_statements_and_targets_are_not_passed_over",
+            &[NFT_COMPAT, "nft", "iptables-nft"],
+            foreign_targets,
+        ),
         trial("trace::a_netns_without_rules_has_none", &[], without_rules),
     ]
 }
@@ -68,6 +73,36 @@ fn foreign_rule() {
     // evaluated.
     let udp = self::traced(&pod, &["--outbound", "198.51.100.7:80", "--protocol", "udp"]);
     assert_eq!(udp["verdict"], json!("direct"), "{udp}");
+}
+
+/// A rule at the start of a chain, of this project or of another program, decides before the redirection. The verdict
+/// must be the kernel's, or undetermined.
+fn foreign_targets() {
+    let undetermined = |last| ("undetermined", json!(null), last);
+    for (program, rule, (verdict, port, last)) in [
+        ("nft", "insert rule ip nat OUTPUT tcp dport 80 dnat to 203.0.113.9:81", undetermined("-j [nat]")),
+        ("nft", "insert rule ip nat OUTPUT tcp dport 80 redirect", undetermined("-j [redir]")),
+        ("nft", "insert rule ip nat OUTPUT tcp dport vmap { 80 : accept }", undetermined("-j [lookup]")),
+        ("nft", "insert rule ip nat OUTPUT tcp dport 80 meta mark set 7 accept", undetermined("-j MARK -j ACCEPT")),
+        ("iptables-nft", "-t raw -I OUTPUT -j CT --notrack", undetermined("-j CT")),
+        ("iptables-nft", "-t nat -I OUTPUT -p tcp -m tcp --tcp-option 7 -j ACCEPT", undetermined("--tcp-option 7")),
+        (
+            "iptables-nft",
+            "-t nat -I OUTPUT -p tcp -m multiport --dports 22,80:90 -j ACCEPT",
+            ("direct", json!(null), ""),
+        ),
+        ("iptables-nft", "-t nat -I OUTPUT -p tcp -j REDIRECT", ("redirected", json!(80), "")),
+        ("iptables-nft", "-t nat -I OUTPUT -p tcp -j REDIRECT --to-ports 81-90", undetermined("-j REDIRECT")),
+    ] {
+        let pod = programmed();
+        pod.run("iptables-nft", &["-t", "raw", "-N", "EMPTY"]);
+        pod.run(program, &rule.split(' ').collect::<Vec<_>>());
+        let traced = traced(&pod, &["--outbound", "198.51.100.7:80"]);
+        assert_eq!((&traced["verdict"], &traced["port"]), (&json!(verdict), &port), "{program} {rule}: {traced}");
+        let end = traced["path"].as_array().unwrap().last().unwrap();
+        let effect = end.to_string();
+        assert!(verdict != "undetermined" || effect.contains(last), "{program} {rule}: {effect}");
+    }
 }
 
 fn without_rules() {

@@ -157,7 +157,7 @@ fn live(path: &Path, destination: SocketAddr) -> Result<Vec<Source>, Error> {
     let family = redirect::trace::family(destination);
     let read = || Ok::<_, converge::Error>((addresses::read()?, converge::saved(family, &istio::OWNED)?));
     let (ips, saved) = Netns::open(path)?.enter(read)??;
-    let name = |backend: &str| format!("rules in {} ({backend})", path.display());
+    let name = |backend: &str| format!("rules of mangle, nat and raw in {} ({backend})", path.display());
     let source = |(backend, text)| Source {
         name: name(netfilter::Backend::as_str(backend)),
         ips: ips.clone(),

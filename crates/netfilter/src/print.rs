@@ -6,13 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ruleset::{Port, fmt_addr};
 
-use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
+use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict};
+use super::wire;
+
+mod xt;
 
 pub(super) fn rule(chain: &str, exprs: &[Expr]) -> String {
     let mut printer = Printer::default();
     exprs.iter().for_each(|expr| printer.read(expr));
-    let Printer { addresses, interfaces, protocol, matches, target, .. } = printer;
-    let parts = addresses.into_iter().chain(interfaces).chain(protocol).chain(matches).chain(target);
+    let Printer { addresses, interfaces, protocol, matches, targets, .. } = printer;
+    let parts = addresses.into_iter().chain(interfaces).chain(protocol).chain(matches).chain(targets);
     std::iter::once(format!("-A {chain}")).chain(parts).collect::<Vec<_>>().join(" ")
 }
 
@@ -23,7 +26,8 @@ struct Printer<'a> {
     interfaces: Vec<String>,
     protocol: Option<String>,
     matches: Vec<String>,
-    target: Option<String>,
+    /// A native rule can have several.
+    targets: Vec<String>,
     /// The protocol's name, which is also the name of the extension that matches its ports.
     ports_of: Option<&'static str>,
     /// The port of a native TPROXY statement.
@@ -48,41 +52,50 @@ impl<'a> Printer<'a> {
             Expr::Lookup { set: Set::Ports(ports), negated } => {
                 self.matches.push(format!("-m multiport {}--dports {}", not(*negated), list(ports)));
             }
-            Expr::Match(xt) => self.matches.push(xt_match(xt)),
-            Expr::Target(xt) => self.target = Some(xt_target(xt)),
+            Expr::Match(xt) => self.matches.push(xt::extension_match(xt)),
+            Expr::Target(xt) => self.targets.push(xt::extension_target(xt)),
             // Native TPROXY sets a mark and accepts, in the same rule.
             Expr::Verdict(Verdict::Accept) if self.tproxy.is_some() => {}
-            Expr::Verdict(verdict) => {
-                self.target = Some(match verdict {
-                    Verdict::Drop => "-j DROP".to_owned(),
-                    Verdict::Accept => "-j ACCEPT".to_owned(),
-                    Verdict::Return => "-j RETURN".to_owned(),
-                    Verdict::Jump(chain) => format!("-j {chain}"),
-                    Verdict::Goto(chain) => format!("-g {chain}"),
-                });
-            }
-            Expr::Redirect => self.target = self.constant().map(|v| format!("-j REDIRECT --to-ports {}", port(v))),
-            Expr::SetMeta(Meta::Mark) => self.target = Some(self.set_mark()),
-            Expr::SetCt(Ct::Mark) => self.target = Some(self.set_conn_mark()),
+            Expr::Verdict(verdict) => self.targets.push(match verdict {
+                Verdict::Drop => "-j DROP".to_owned(),
+                Verdict::Accept => "-j ACCEPT".to_owned(),
+                Verdict::Return => "-j RETURN".to_owned(),
+                Verdict::Jump(chain) => format!("-j {chain}"),
+                Verdict::Goto(chain) => format!("-g {chain}"),
+            }),
+            Expr::Redirect => self.with_constant("-j REDIRECT", |v| format!("--to-ports {}", port(v))),
+            Expr::SetMeta(Meta::Mark) => self.set_mark(),
+            Expr::SetCt(Ct::Mark) => self.targets.push(self.set_conn_mark()),
             Expr::Tproxy(_) => {
                 self.tproxy = self.constant().map(port);
-                self.target = self.tproxy.map(|port| tproxy(port, None));
+                self.with_constant("-j TPROXY", |v| format!("--on-port {}", port(v)));
             }
-            Expr::SetCt(Ct::Zone) => self.target = self.constant().map(|v| format!("-j CT --zone {}", native(v))),
-            Expr::Other { name, .. } => self.matches.push(format!("[{name}]")),
+            Expr::SetCt(Ct::Zone) => self.with_constant("-j CT", |v| format!("--zone {}", native(v))),
+            Expr::Other { name, .. } if is_passive(expr, name) => self.matches.push(format!("[{name}]")),
+            Expr::Other { name, .. } => self.targets.push(format!("-j [{name}]")),
             Expr::Lookup { .. } => self.matches.push("[set]".to_owned()),
             Expr::SetMeta(_) | Expr::SetCt(_) => self.matches.push("[statement]".to_owned()),
         }
     }
 
+    /// Adds a target whose option has the value of the loaded constant.
+    fn with_constant(&mut self, target: &str, option: impl Fn(Value) -> String) {
+        let option = self.constant().map_or_else(|| "[...]".to_owned(), option);
+        self.targets.push(format!("{target} {option}"));
+    }
+
     /// Formats the statement that sets the packet's mark: CONNMARK if it copies the connection's mark, TPROXY if it
     /// sets a constant after a TPROXY statement, and otherwise MARK.
-    fn set_mark(&self) -> String {
-        match (self.tproxy, self.loaded) {
+    fn set_mark(&mut self) {
+        let target = match (self.tproxy, self.loaded) {
             (_, Some(Expr::Ct(Ct::Mark))) => self.copied_mark("--restore-mark", |bits| (u32::MAX, bits)),
-            (Some(port), _) if let Some(bits) = self.replaced_bits(Meta::Mark) => tproxy(port, Some(bits)),
+            (Some(port), _) if let Some(bits) = self.replaced_bits(Meta::Mark) => {
+                self.targets.pop();
+                tproxy(port, bits)
+            }
             _ => self.replaced_mark("MARK", Meta::Mark),
-        }
+        };
+        self.targets.push(target);
     }
 
     /// Formats the statement that sets the connection's mark: to the packet's mark, to a constant, or to its old value
@@ -205,10 +218,40 @@ impl<'a> Printer<'a> {
     }
 }
 
+/// Expressions of nf_tables that only read or log. Any other expression can decide about the packet, and is printed as a
+/// target.
+const PASSIVE: [&str; 21] = [
+    "bitwise",
+    "byteorder",
+    "cmp",
+    "connlimit",
+    "ct",
+    "exthdr",
+    "fib",
+    "hash",
+    "last",
+    "limit",
+    "log",
+    "lookup",
+    "meta",
+    "numgen",
+    "osf",
+    "payload",
+    "quota",
+    "range",
+    "rt",
+    "socket",
+    "xfrm",
+];
+
+/// Whether an expression that our rules do not use cannot decide about the packet.
+fn is_passive(expr: &Expr, name: &str) -> bool {
+    PASSIVE.contains(&name) && !wire::is_verdict_map(expr)
+}
+
 /// Formats TPROXY with its mark and mask.
-fn tproxy(port: u16, mark: Option<(u32, u32)>) -> String {
-    let mark = mark.map(|(mark, mask)| format!(" --tproxy-mark {mark:#x}/{mask:#x}"));
-    format!("-j TPROXY --on-port {port}{}", mark.unwrap_or_default())
+fn tproxy(port: u16, (mark, mask): (u32, u32)) -> String {
+    format!("-j TPROXY --on-port {port} --tproxy-mark {mark:#x}/{mask:#x}")
 }
 
 fn not(negated: bool) -> &'static str {
@@ -263,89 +306,6 @@ fn states(bits: u32) -> String {
 
 fn list(ports: &[Port]) -> String {
     ports.iter().map(Port::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// Reads a field of an extension's structure.
-fn field<const N: usize>(xt: &Xt, at: usize) -> [u8; N] {
-    xt.bytes.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
-}
-
-/// Formats a match of iptables; for its structure see `xt.rs`.
-fn xt_match(xt: &Xt) -> String {
-    match (&*xt.name, xt.revision) {
-        ("owner", 1) => owner(xt),
-        ("multiport", 1) => {
-            let [flags, count] = field(xt, 0);
-            let ports = (0..usize::from(count).min(15)).map(|i| Port(u16::from_ne_bytes(field(xt, 2 + 2 * i))));
-            let which = ["sports", "dports", "ports"].get(usize::from(flags)).unwrap_or(&"ports");
-            let [inverted] = field(xt, 47);
-            format!("-m multiport {}--{which} {}", not(inverted != 0), list(&ports.collect::<Vec<_>>()))
-        }
-        ("conntrack", 3) if u16::from_ne_bytes(field(xt, 146)) == 1 => {
-            let inverted = u16::from_ne_bytes(field(xt, 148)) & 1 != 0;
-            let states = states(u16::from_ne_bytes(field(xt, 150)).into());
-            format!("-m conntrack {}--ctstate {states}", not(inverted))
-        }
-        // `xt_mark_mtinfo1` and `xt_connmark_mtinfo1` have the same layout.
-        (name @ ("mark" | "connmark"), 1) => {
-            let ([inverted], mark) = (field(xt, 8), u32::from_ne_bytes(field(xt, 0)));
-            let mask = match u32::from_ne_bytes(field(xt, 4)) {
-                u32::MAX => String::new(),
-                mask => format!("/{mask:#x}"),
-            };
-            format!("-m {name} {}--mark {mark:#x}{mask}", not(inverted != 0))
-        }
-        // The structure matches all ports, and has no flags.
-        (name @ ("tcp" | "udp"), 0) if field(xt, 0) == [0, 0, 255, 255, 0, 0, 255, 255] && field(xt, 8) == [0; 4] => {
-            format!("-m {name}")
-        }
-        (name, _) => format!("-m {name} [...]"),
-    }
-}
-
-/// Formats a match of the socket's owner: user, group, or both.
-fn owner(xt: &Xt) -> String {
-    let [which, inverted] = field(xt, 16);
-    let id = |bit: u8, at: usize, name: &str| {
-        let (first, last) = (u32::from_ne_bytes(field(xt, at)), u32::from_ne_bytes(field(xt, at + 4)));
-        let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
-        (which & bit != 0).then(|| format!(" {}--{name}-owner {range}", not(inverted & bit != 0)))
-    };
-    ["-m owner".to_owned()].into_iter().chain(id(1, 0, "uid")).chain(id(2, 8, "gid")).collect()
-}
-
-fn xt_target(xt: &Xt) -> String {
-    let port_at = |at| u16::from_be_bytes(field(xt, at));
-    match (&*xt.name, xt.revision, xt.bytes.len()) {
-        ("REDIRECT", 0, 24) => format!("-j REDIRECT --to-ports {}", port_at(16)),
-        ("REDIRECT", 0, 40) => format!("-j REDIRECT --to-ports {}", port_at(36)),
-        ("MARK", 2, _) => {
-            format!(
-                "-j MARK --set-xmark {:#x}/{:#x}",
-                u32::from_ne_bytes(field(xt, 0)),
-                u32::from_ne_bytes(field(xt, 4))
-            )
-        }
-        ("TPROXY", 1, _) => {
-            let mark = (u32::from_ne_bytes(field(xt, 4)), u32::from_ne_bytes(field(xt, 0)));
-            tproxy(port_at(24), Some(mark))
-        }
-        ("CONNMARK", 1 | 2, _) => connmark_target(xt),
-        (name, ..) => format!("-j {name} [...]"),
-    }
-}
-
-/// Formats `xt_connmark_tginfo1` or `xt_connmark_tginfo2`. The mode follows three 32-bit values, in revision 2 after
-/// two bytes about a shift.
-fn connmark_target(xt: &Xt) -> String {
-    let [mode] = field(xt, if xt.revision == 2 { 14 } else { 12 });
-    let (mark, mask) = (u32::from_ne_bytes(field(xt, 0)), u32::from_ne_bytes(field(xt, 4)));
-    match mode {
-        0 => format!("-j CONNMARK --set-xmark {mark:#x}/{mask:#x}"),
-        1 => "-j CONNMARK --save-mark".to_owned(),
-        2 => "-j CONNMARK --restore-mark".to_owned(),
-        _ => "-j CONNMARK [...]".to_owned(),
-    }
 }
 
 #[cfg(test)]

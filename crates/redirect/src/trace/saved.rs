@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::condition::Condition;
 use super::error::{Error, MAX_BYTES};
 use super::target::Target;
-use super::words::Words;
+use super::words::{OMITTED, Words};
 
 /// The rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -164,15 +164,14 @@ fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
             ("-j" | "--jump" | "-g" | "--goto", target) => {
                 let goto = word.starts_with("-g") || word == "--goto";
                 let name = words.next().ok_or_else(|| Error::Value { text: word.clone() })?;
+                // A native rule with two statements is printed with two targets, which together are unknown here.
+                let name = target.take().map_or(name.clone(), |first| format!("{} -j {name}", first.name));
                 *target = Some(DraftTarget { name, goto, options: Vec::new() });
             }
             (_, Some(target)) => target.options.push((word, words.values())),
             ("-m" | "--match", None) => {
                 module = words.next().unwrap_or_default();
-                // The extension has no options, or `[...]` in place of options that `netfilter` cannot print.
-                if matches!(words.peek(), None | Some("-j" | "-g" | "-m" | "[...]"))
-                    && !NAMES_PROTOCOL.contains(&&*module)
-                {
+                if matches!(words.peek(), None | Some("-j" | "-g" | "-m")) && !NAMES_PROTOCOL.contains(&&*module) {
                     rule.conditions.push(Condition::unknown(format!("-m {module}")));
                 }
             }
@@ -181,7 +180,8 @@ fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
                 rule.conditions.push(Condition::parse(negated, name, &module, &mut words)?);
                 negated = false;
             }
-            ("[...]", None) => {}
+            (OMITTED, None) if module == "comment" => {}
+            (OMITTED, None) => rule.conditions.push(Condition::unknown(format!("-m {module} {OMITTED}"))),
             (_, None) => rule.conditions.push(Condition::unknown(word)),
         }
     }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::condition::{masked, number};
+use super::words::OMITTED;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
@@ -52,8 +53,8 @@ pub(super) enum Target {
 }
 
 /// Targets after which traversal continues and which change no property of the simulated packet.
-const CONTINUING: [&str; 12] =
-    ["LOG", "NFLOG", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "TTL", "HL", "CHECKSUM", "CLASSIFY"];
+const CONTINUING: [&str; 11] =
+    ["LOG", "NFLOG", "CT", "TRACE", "TCPMSS", "DSCP", "TOS", "TTL", "HL", "CHECKSUM", "CLASSIFY"];
 
 impl Target {
     /// Parses `name` with its options, each with its values; `user_chain` is whether `name` is a chain in the table.
@@ -62,7 +63,9 @@ impl Target {
             options.iter().find(|(option, _)| names.contains(&option.as_str()))?.1.first().map(String::as_str)
         };
         let unknown = || Self::Unknown(name.to_owned());
+        let is_incomplete = options.iter().any(|(option, _)| option == OMITTED);
         match name {
+            _ if is_incomplete => unknown(),
             _ if user_chain => Self::Jump(name.to_owned()),
             "ACCEPT" => Self::Accept,
             "DROP" | "REJECT" => Self::Drop,
@@ -73,12 +76,14 @@ impl Target {
             },
             "DNAT" => value(&["--to-destination"]).and_then(dnat).unwrap_or_else(unknown),
             "TPROXY" => {
-                let (mark, mask) = value(&["--tproxy-mark"]).and_then(masked).unwrap_or((0, 0));
+                let mark = value(&["--tproxy-mark"]).map_or(Some((0, 0)), masked);
                 let port = value(&["--on-port"]).and_then(|port| port.parse().ok());
-                port.map_or_else(unknown, |port| Self::Tproxy { port, mark, mask })
+                mark.zip(port).map_or_else(unknown, |((mark, mask), port)| Self::Tproxy { port, mark, mask })
             }
             "MARK" => mark(&value).map_or_else(unknown, |(value, mask)| Self::SetMark { value, mask }),
             "CONNMARK" => conn_mark(&value, options).unwrap_or_else(unknown),
+            // The kernel skips nat for a packet without a connection.
+            "CT" if options.iter().any(|(option, _)| option == "--notrack") => unknown(),
             _ if CONTINUING.contains(&name) => Self::Continue,
             _ => unknown(),
         }

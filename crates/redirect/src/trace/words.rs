@@ -1,5 +1,8 @@
 //! Splits a line of `iptables-save` into words.
 
+/// What crate `netfilter` prints in place of options that it cannot print.
+pub(super) const OMITTED: &str = "[...]";
+
 /// The words of a line; quotes enclose a word with spaces.
 pub(super) struct Words<'a> {
     rest: &'a str,
@@ -32,11 +35,12 @@ impl<'a> Words<'a> {
         self.rest.split_whitespace().next()
     }
 
-    /// Reads the words up to the next option or `!`.
+    /// Reads the words up to the next option, `!`, or the [`OMITTED`] options.
     pub(super) fn values(&mut self) -> Vec<String> {
         let mut values = Vec::new();
         while let Some(next) = self.peek() {
-            let is_option = next == "!" || next.strip_prefix('-').is_some_and(|name| !name.is_empty());
+            let is_option =
+                next == "!" || next == OMITTED || next.strip_prefix('-').is_some_and(|name| !name.is_empty());
             if is_option {
                 break;
             }

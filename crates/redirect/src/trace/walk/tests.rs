@@ -118,3 +118,40 @@ fn other_translations_are_reported_as_such() {
     assert_eq!(to("-j DNAT --to-destination 10.0.0.1-10.0.0.9"), Verdict::Undetermined);
     assert_eq!(to("-p tcp -j REDIRECT"), Verdict::Redirected { port: 80 });
 }
+
+/// Traces a new connection whose rules, if `rule` did not match, would redirect it.
+fn verdict_after(rule: &str) -> Verdict {
+    let rules = format!("*nat\n-A OUTPUT {rule}\n-A OUTPUT -p tcp -j REDIRECT --to-ports 15001\nCOMMIT");
+    walked(&rules, &outbound("10.1.1.1:80", 1)).verdict
+}
+
+#[test]
+fn what_cannot_be_printed_makes_the_verdict_undetermined() {
+    for rule in [
+        "-p tcp -m tcp [...] -j RETURN",
+        "-p udplite -m udp [...] -m tcp [...] -j RETURN",
+        "-m tcp --dport 80 [...] -j ACCEPT",
+        "-j REDIRECT [...]",
+        "-j CT --zone 1 [...]",
+        "-j [nat]",
+        "-j [queue]",
+        "-j MARK --set-xmark 0x1/0x1 -j ACCEPT",
+        "-j CT --notrack",
+        "-j NOTRACK",
+        "-j TPROXY --on-port 1 --tproxy-mark x",
+    ] {
+        let expected = match rule.contains("udplite") {
+            true => Verdict::Redirected { port: 15001 },
+            false => Verdict::Undetermined,
+        };
+        assert_eq!(verdict_after(rule), expected, "{rule}");
+    }
+    // A comment has no condition, whatever it is.
+    assert_eq!(verdict_after("-m comment [...] -j RETURN"), Verdict::Direct);
+}
+
+#[test]
+fn conditions_that_do_not_hold_decide_before_targets_that_are_unknown() {
+    assert_eq!(verdict_after("-m tcp --dport 81 -j [nat]"), Verdict::Redirected { port: 15001 });
+    assert_eq!(verdict_after("-m tcp --dport 80:90 -j REDIRECT"), Verdict::Redirected { port: 80 });
+}

@@ -123,10 +123,10 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// Returns the buffer; fails if an attribute, a message or a number exceeded its field.
+    /// Returns the buffer; fails if an attribute, a message or a number of elements exceeded its field.
     pub fn into_bytes(self) -> Result<Vec<u8>, Malformed> {
         if self.too_long {
-            return Err(Malformed("an attribute or a message is longer than its length field can say"));
+            return Err(Malformed("an attribute, a message or a number of elements exceeds its field"));
         }
         Ok(self.bytes)
     }

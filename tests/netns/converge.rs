@@ -1,6 +1,8 @@
 //! Tests of applying rules again, reconciling and removing them with each backend. Rules that are as desired and rules
 //! of other programs are not changed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use libtest_mimic::Trial;
 use netfilter::{Backend, Error, Live, Outcome, RulesState, Session};
 use redirect::{InterceptionMode, PortSelector, Redirect, istio, rules};
@@ -59,6 +61,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ));
     trials.push(support::trial("converge/iptables/foreign_rules_are_printed_as_saved", IPTABLES, printed_as_saved));
     trials.push(support::trial("converge/probe_distinguishes_the_backends", COMPAT_AND_LEGACY, probe));
+    trials.push(support::trial("converge/nft/reads_sets_while_they_are_replaced", &["nft"], replaced_sets));
     trials.push(support::trial("converge/iptables/three_thousand_rules", IPTABLES, many));
     trials
 }
@@ -324,6 +327,30 @@ fn contended() {
         assert_eq!(session.apply(&netfilter::diff(&wanted, &after).unwrap()).unwrap(), Outcome::Changed);
     });
     assert_eq!(rules_state(&netns, Backend::IptablesNft, &wanted), RulesState::Same);
+}
+
+/// While another process replaces rules and deletes their anonymous sets, reading succeeds, or fails because the rules
+/// change.
+fn replaced_sets() {
+    const WRITES: usize = 200;
+    let (netns, states) = (TestNetns::new(), [everything(), case("empty")]);
+    program(&netns, Backend::NativeNft, &states[0]);
+    let written = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..WRITES).for_each(|i| drop(program(&netns, Backend::NativeNft, &states[(i + 1) % 2])));
+            written.store(true, Ordering::Release);
+        });
+        let reads = || {
+            let mut session = Session::new(Backend::NativeNft, &istio::OWNED);
+            while !written.load(Ordering::Acquire) {
+                if let Err(error) = session.observe() {
+                    assert!(matches!(error, Error::Contended), "{error}");
+                }
+            }
+        };
+        netns.inside(reads);
+    });
 }
 
 fn other_user_namespace() {

@@ -3,15 +3,18 @@
 //! A fresh netns needs one dump. All tables, chains and rules are of one generation of the ruleset: if the ruleset
 //! changes in between, reading starts again.
 
+mod elements;
+
 use std::collections::HashMap;
 
 use netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
-use ruleset::{Owned, Port, Table};
+use ruleset::{Owned, Table};
 
 use super::expr::{Expr, Meta, Op, Set, Value};
 use super::image::{Body, TableFamily, TableId, family_header};
 use super::uapi::*;
 use super::{Backend, Error, wire};
+use elements::Elements;
 
 /// Maximum number of attempts at a consistent read, after which it fails with [`Error::Contended`].
 const ATTEMPTS: usize = 8;
@@ -286,6 +289,7 @@ impl Reader {
 
     /// Replaces the name of each anonymous set by the set's ports. Own rules use no other sets.
     fn sets(&mut self, socket: &mut Socket) -> Result<(), Error> {
+        let generation = self.generation;
         for table in &mut self.live.tables {
             let rules = table.chains.iter_mut().flat_map(|c| &mut c.rules);
             let exprs = rules.flat_map(|r| match &mut r.body {
@@ -298,8 +302,13 @@ impl Reader {
                 if !name.starts_with(ANONYMOUS) {
                     continue;
                 }
-                if let Some(ports) = elements(socket, table.id, name)? {
-                    *set = Set::Ports(ports);
+                match elements::read(socket, table.id, name, generation)? {
+                    Elements::Ports(ports) => *set = Set::Ports(ports),
+                    Elements::Others => (),
+                    Elements::Changed => {
+                        self.steady = false;
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -322,36 +331,4 @@ fn place_of(hook: Attr<'_>) -> Result<(u32, i32), Malformed> {
         }
     }
     Ok((number, priority))
-}
-
-/// Returns the sorted ports of a set; none if it has other elements.
-fn elements(socket: &mut Socket, table: TableId, set: &str) -> Result<Option<Vec<Port>>, Error> {
-    let mut w = Writer::with_capacity(128);
-    w.message(message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSETELEM), flag::REQUEST | flag::DUMP, 1, |w| {
-        w.raw(&family_header(Some(table.family)));
-        w.text(NFTA_SET_ELEM_LIST_TABLE, table.name);
-        w.text(NFTA_SET_ELEM_LIST_SET, set);
-    });
-    let bytes = w.into_bytes().map_err(Error::Encoding)?;
-    let mut ports = Some(Vec::new());
-    socket.dump("listing the elements of a set", &bytes, |message| {
-        for elem in attr(message, NFTA_SET_ELEM_LIST_ELEMENTS)?.into_iter().flat_map(|list| list.attrs()) {
-            match (port_of(elem?), &mut ports) {
-                (Some(port), Some(ports)) => ports.push(port),
-                _ => ports = None,
-            }
-        }
-        Ok(())
-    })?;
-    if let Some(ports) = &mut ports {
-        ports.sort_unstable();
-    }
-    Ok(ports)
-}
-
-/// Returns the port of an element that holds nothing else.
-fn port_of(elem: Attr<'_>) -> Option<Port> {
-    let key = wire::only(elem, NFTA_SET_ELEM_KEY)?;
-    let value = wire::only(key, NFTA_DATA_VALUE)?.value;
-    value.try_into().ok().map(|bytes| Port(u16::from_be_bytes(bytes)))
 }

@@ -46,6 +46,7 @@ impl Protocol {
 
 /// Whether a dump is consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
 pub enum Dumped {
     /// The dump is consistent.
     Whole,

@@ -1,8 +1,6 @@
 //! Tests of applying rules again, reconciling and removing them with each backend. Rules that are as desired and rules
 //! of other programs are not changed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use libtest_mimic::Trial;
 use netfilter::{Backend, Error, Live, Outcome, RulesState, Session};
 use redirect::{InterceptionMode, PortSelector, Redirect, istio, rules};
@@ -329,21 +327,18 @@ fn contended() {
     assert_eq!(rules_state(&netns, Backend::IptablesNft, &wanted), RulesState::Same);
 }
 
-/// While another process replaces rules and deletes their anonymous sets, reading succeeds, or fails because the rules
+/// While another thread replaces rules and deletes their anonymous sets, reading succeeds, or fails because the rules
 /// change.
 fn replaced_sets() {
     const WRITES: usize = 200;
     let (netns, states) = (TestNetns::new(), [everything(), case("empty")]);
     program(&netns, Backend::NativeNft, &states[0]);
-    let written = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            (0..WRITES).for_each(|i| drop(program(&netns, Backend::NativeNft, &states[(i + 1) % 2])));
-            written.store(true, Ordering::Release);
-        });
+        let writes = || (0..WRITES).for_each(|i| drop(program(&netns, Backend::NativeNft, &states[(i + 1) % 2])));
+        let writer = scope.spawn(writes);
         let reads = || {
             let mut session = Session::new(Backend::NativeNft, &istio::OWNED);
-            while !written.load(Ordering::Acquire) {
+            while !writer.is_finished() {
                 if let Err(error) = session.observe() {
                     assert!(matches!(error, Error::Contended), "{error}");
                 }

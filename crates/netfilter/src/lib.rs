@@ -174,7 +174,6 @@ impl Error {
         match self {
             Self::Netlink(error) => error.is_denied(),
             Self::Refused { refusal, .. } => refusal.errno == nix::errno::Errno::EPERM,
-            Self::LegacyTables { cause, .. } => cause.kind() == io::ErrorKind::PermissionDenied,
             _ => false,
         }
     }

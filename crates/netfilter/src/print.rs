@@ -71,8 +71,14 @@ impl<'a> Printer<'a> {
                 self.with_constant("-j TPROXY", |v| format!("--on-port {}", port(v)));
             }
             Expr::SetCt(Ct::Zone) => self.with_constant("-j CT", |v| format!("--zone {}", native(v))),
-            Expr::Other { name, .. } if is_passive(expr, name) => self.matches.push(format!("[{name}]")),
-            Expr::Other { name, .. } => self.targets.push(format!("-j [{name}]")),
+            Expr::Other { name, .. } => {
+                // It may have loaded another value into the register.
+                (self.loaded, self.mask, self.xor) = (None, None, None);
+                match is_passive(expr, name) {
+                    true => self.matches.push(format!("[{name}]")),
+                    false => self.targets.push(format!("-j [{name}]")),
+                }
+            }
             Expr::Lookup { .. } => self.matches.push("[set]".to_owned()),
             Expr::SetMeta(_) | Expr::SetCt(_) => self.matches.push("[statement]".to_owned()),
         }
@@ -218,14 +224,15 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Expressions of nf_tables that only read or log. Any other expression can decide about the packet, and is printed as a
-/// target.
-const PASSIVE: [&str; 21] = [
+/// Expressions of nf_tables that read, log, count or fill a set. Any other expression can decide about the packet, and is
+/// printed as a target.
+const PASSIVE: [&str; 23] = [
     "bitwise",
     "byteorder",
     "cmp",
     "connlimit",
     "ct",
+    "dynset",
     "exthdr",
     "fib",
     "hash",
@@ -235,6 +242,7 @@ const PASSIVE: [&str; 21] = [
     "lookup",
     "meta",
     "numgen",
+    "objref",
     "osf",
     "payload",
     "quota",

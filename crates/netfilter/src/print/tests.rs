@@ -178,7 +178,7 @@ fn unknown_statements_are_targets_and_unknown_conditions_are_not() {
     for statement in ["nat", "redir", "tproxy", "queue", "reject", "masq", "notrack", "immediate", "fwd"] {
         assert_eq!(text(&[other(statement, &[])]), format!("-j [{statement}]"));
     }
-    for condition in ["fib", "limit", "socket", "meta", "lookup"] {
+    for condition in ["fib", "limit", "socket", "meta", "lookup", "dynset", "objref"] {
         let printed = text(&[other(condition, &[]), Expr::Verdict(super::Verdict::Accept)]);
         assert_eq!(printed, format!("[{condition}] -j ACCEPT"));
     }
@@ -186,6 +186,15 @@ fn unknown_statements_are_targets_and_unknown_conditions_are_not() {
     assert_eq!(text(&[other("lookup", &[8, 0, 3, 0, 0, 0, 0, 0])]), "-j [lookup]");
     assert_eq!(text(&[Expr::Redirect]), "-j REDIRECT [...]");
     assert_eq!(text(&[Expr::Tproxy(ruleset::Family::V4)]), "-j TPROXY [...]");
+}
+
+#[test]
+fn a_comparison_after_an_unknown_expression_is_not_of_the_field_before() {
+    let load = Expr::Payload { base: Base::Transport, offset: 2, length: 2 };
+    let direction = Expr::Other { name: "ct".to_owned(), body: Box::default() };
+    let compare = |value| Expr::Cmp(Op::Equal, value);
+    let rule = [load, compare(Value::port(Port(80))), direction, compare(Value::u8(0))];
+    assert_eq!(text(&rule), "-m tcp --dport 80 [ct] [comparison]");
 }
 
 #[test]

@@ -28,6 +28,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("routes::a_rule_with_a_further_selector_is_foreign", &[IPV6], a_rule_with_a_further_selector_is_foreign),
         trial("routes::a_foreign_default_route_is_refused", &[IPV6], a_foreign_default_route_is_refused),
         trial("routes::a_later_default_route_is_harmless", &[IPV6], a_later_default_route_is_harmless),
+        trial(
+            "routes::a_local_default_route_of_another_device_is_equivalent",
+            &[IPV6],
+            a_local_default_route_of_another_device_is_equivalent,
+        ),
+        trial(
+            "routes::the_own_rule_is_removed_beside_a_narrower_one",
+            &[IPV6],
+            the_own_rule_is_removed_beside_a_narrower_one,
+        ),
         trial("routes::istios_own_rule_is_equivalent", &[IPV6], istios_own_rule_is_equivalent),
         trial("routes::the_mark_rule_comes_before_others", &[IPV6], the_mark_rule_comes_before_others),
         trial("routes::removal_is_complete_and_idempotent", &[IPV6], removal_is_complete_and_idempotent),
@@ -162,9 +172,9 @@ fn a_rule_with_a_further_selector_is_foreign() {
         "iif eth1",
         "oif eth1",
         "uidrange 0-1000",
-        "ipproto tcp",
-        "ipproto tcp sport 80",
-        "ipproto udp dport 53-54",
+        "ipproto 6",
+        "ipproto 6 sport 80",
+        "ipproto 17 dport 53-54",
         "tun_id 7",
         "suppress_prefixlength 0",
         "suppress_ifgroup 3",
@@ -204,7 +214,6 @@ fn a_foreign_default_route_is_refused() {
     for (family, route, named) in [
         ("-4", "default dev net1", Family::V4),
         ("-4", "blackhole default", Family::V4),
-        ("-4", "local default dev net1", Family::V4),
         ("-6", "default dev net1", Family::V6),
         ("-6", "blackhole default", Family::V6),
         ("-6", "default dev net1 metric 10", Family::V6),
@@ -228,12 +237,35 @@ fn a_foreign_default_route_is_refused() {
 fn a_later_default_route_is_harmless() {
     let pod = with_second_network();
     add_route(&pod, "-4", "default dev net1 metric 100");
-    add_route(&pod, "-4", "default dev net1 tos 4");
     add_route(&pod, "-6", "default dev net1 metric 2048");
     assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap().len(), 5);
     assert_eq!(pod.inside(|| routes::apply(ROUTES, true)).unwrap(), []);
     assert_eq!(pod.inside(|| routes::missing(ROUTES, true)).unwrap(), []);
     assert_eq!(pod.inside(|| routes::present(ROUTES, true)).unwrap().len(), 5);
+}
+
+/// A local route delivers marked packets to the proxy, whatever its device.
+fn a_local_default_route_of_another_device_is_equivalent() {
+    let pod = with_second_network();
+    for family in ["-4", "-6"] {
+        add_route(&pod, family, "local default dev net1");
+    }
+    pod.inside(|| routes::apply(ROUTES, true)).unwrap();
+    assert_eq!(pod.inside(|| routes::missing(ROUTES, true)).unwrap(), []);
+    assert_eq!(pod.inside(|| routes::present(ROUTES, true)).unwrap().len(), 5);
+}
+
+/// The kernel deletes a rule with further selectors for the message of the own rule, if both have the same priority.
+fn the_own_rule_is_removed_beside_a_narrower_one() {
+    let pod = TestNetns::new();
+    for selector in [&["iif", "eth1"][..], &[]] {
+        for family in ["-4", "-6"] {
+            let rule = ["fwmark", "1337", "lookup", "133", "priority", "100"];
+            pod.run("ip", &[&[family, "rule", "add"], selector, &rule].concat());
+        }
+    }
+    assert!(pod.inside(|| routes::remove(ROUTES)).unwrap());
+    assert_eq!(pod.inside(|| routes::present(ROUTES, true)).unwrap(), []);
 }
 
 fn istios_own_rule_is_equivalent() {

@@ -44,6 +44,9 @@ const FRA_PROTOCOL: u16 = 21;
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
+/// The maximum number of routing rules that are deleted for one entry, in case another program adds them again.
+const MAX_DELETIONS: usize = 1000;
+
 /// An address, routing rule or route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
@@ -184,31 +187,34 @@ impl Entry {
     }
 
     /// Removes the entry; returns false if the netns does not have it. Removes all equivalent rules, whichever program
-    /// added them.
+    /// added them. Of rules with the same priority, the kernel deletes the first that has the message's selectors and any
+    /// others; therefore it may delete a narrower rule of another program, too.
     fn remove(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
         let request = match self {
             Self::Passthrough => "removing ::6/128 from lo",
             Self::Rule(..) => "removing the routing rule for marked packets",
             Self::Route(..) => "removing the local default route of marked packets",
         };
-        let bodies = match self {
-            Self::Rule(..) => self.found(rtnl)?,
-            Self::Passthrough | Self::Route(..) => vec![self.body(request)?],
-        };
+        if !matches!(self, Self::Rule(..)) {
+            return self.delete(rtnl, request, &self.body(request)?);
+        }
         let mut changed = false;
-        for body in bodies {
-            let Err(error) = rtnl.delete(request, self.object(), &body) else {
-                changed = true;
-                continue;
-            };
-            match errno(&error) {
-                // Linux reports absence with a different error for each kind: address, rule, route.
-                Some(Errno::EADDRNOTAVAIL | Errno::ENOENT | Errno::ESRCH) => {}
-                Some(errno) if has_no_family(errno) => {}
-                _ => return Err(error.into()),
-            }
+        for _ in 0..MAX_DELETIONS {
+            let Some(body) = self.found(rtnl)?.pop() else { return Ok(changed) };
+            changed |= self.delete(rtnl, request, &body)?;
         }
         Ok(changed)
+    }
+
+    /// Sends one deletion; returns false if the kernel has no such object.
+    fn delete(self, rtnl: &mut Rtnl, request: &'static str, body: &[u8]) -> Result<bool, Error> {
+        let Err(error) = rtnl.delete(request, self.object(), body) else { return Ok(true) };
+        match errno(&error) {
+            // Linux reports absence with a different error for each kind: address, rule, route.
+            Some(Errno::EADDRNOTAVAIL | Errno::ENOENT | Errno::ESRCH) => Ok(false),
+            Some(errno) if has_no_family(errno) => Ok(false),
+            _ => Err(error.into()),
+        }
     }
 
     /// Whether the netns has the entry; a route must also be the table's first default route, which the kernel uses.
@@ -282,10 +288,8 @@ impl Entry {
             Self::Passthrough => Ok(own_address(body)? == Some((LO, PASSTHROUGH_V6.into()))),
             Self::Rule(_, route) => is_rule(body, route),
             Self::Route(family, MarkRoute { table, .. }) => {
-                let (header, attrs) = header(body)?;
-                Ok(is_default(body, family, table)?
-                    && header[7] == RTN_LOCAL
-                    && find(attrs, RTA_OIF)? == Some(&LO.to_ne_bytes()))
+                // A local route delivers packets to the netns itself, whatever its device.
+                Ok(is_default(body, family, table)? && header(body)?.0[7] == RTN_LOCAL)
             }
         }
     }

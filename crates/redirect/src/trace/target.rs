@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::condition::{masked, number};
-use super::words::OMITTED;
+use super::words::is_unprintable;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
@@ -53,8 +53,7 @@ pub(super) enum Target {
 }
 
 /// Targets after which traversal continues and which change no property of the simulated packet.
-const CONTINUING: [&str; 11] =
-    ["LOG", "NFLOG", "CT", "TRACE", "TCPMSS", "DSCP", "TOS", "TTL", "HL", "CHECKSUM", "CLASSIFY"];
+const CONTINUING: [&str; 10] = ["LOG", "NFLOG", "TRACE", "TCPMSS", "DSCP", "TOS", "TTL", "HL", "CHECKSUM", "CLASSIFY"];
 
 impl Target {
     /// Parses `name` with its options, each with its values; `user_chain` is whether `name` is a chain in the table.
@@ -63,10 +62,11 @@ impl Target {
             options.iter().find(|(option, _)| names.contains(&option.as_str()))?.1.first().map(String::as_str)
         };
         let unknown = || Self::Unknown(name.to_owned());
-        let is_incomplete = options.iter().any(|(option, _)| option == OMITTED);
+        let is_incomplete = options.iter().any(|(option, _)| is_unprintable(option));
         match name {
-            _ if is_incomplete => unknown(),
             _ if user_chain => Self::Jump(name.to_owned()),
+            _ if CONTINUING.contains(&name) => Self::Continue,
+            _ if is_incomplete => unknown(),
             "ACCEPT" => Self::Accept,
             "DROP" | "REJECT" => Self::Drop,
             "RETURN" => Self::Return,
@@ -83,8 +83,7 @@ impl Target {
             "MARK" => mark(&value).map_or_else(unknown, |(value, mask)| Self::SetMark { value, mask }),
             "CONNMARK" => conn_mark(&value, options).unwrap_or_else(unknown),
             // The kernel skips nat for a packet without a connection.
-            "CT" if options.iter().any(|(option, _)| option == "--notrack") => unknown(),
-            _ if CONTINUING.contains(&name) => Self::Continue,
+            "CT" if !options.iter().any(|(option, _)| option == "--notrack") => Self::Continue,
             _ => unknown(),
         }
     }

@@ -35,19 +35,25 @@ impl<'a> Words<'a> {
         self.rest.split_whitespace().next()
     }
 
-    /// Reads the words up to the next option, `!`, or the [`OMITTED`] options.
+    /// Reads the words up to the next option, `!`, or unprintable part.
     pub(super) fn values(&mut self) -> Vec<String> {
         let mut values = Vec::new();
         while let Some(next) = self.peek() {
-            let is_option =
-                next == "!" || next == OMITTED || next.strip_prefix('-').is_some_and(|name| !name.is_empty());
-            if is_option {
+            let is_option = next == "!" || next.strip_prefix('-').is_some_and(|name| !name.is_empty());
+            if is_option || is_unprintable(next) {
                 break;
             }
             values.extend(self.next());
         }
         values
     }
+}
+
+/// Whether the word is what crate `netfilter` prints for an expression without iptables syntax (`[range]`), or [`OMITTED`]. An
+/// address in brackets has a colon.
+pub(super) fn is_unprintable(word: &str) -> bool {
+    let name = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_lowercase() || matches!(b, b'_' | b'.')))
 }
 
 /// Reads up to the closing quote; `\` escapes the next character. Returns the word and the text after it.

@@ -119,39 +119,50 @@ fn other_translations_are_reported_as_such() {
     assert_eq!(to("-p tcp -j REDIRECT"), Verdict::Redirected { port: 80 });
 }
 
-/// Traces a new connection whose rules, if `rule` did not match, would redirect it.
-fn verdict_after(rule: &str) -> Verdict {
+/// Traces a connection through `rule` and then a rule that redirects it to port 15001.
+fn before_redirect(rule: &str) -> Trace {
     let rules = format!("*nat\n-A OUTPUT {rule}\n-A OUTPUT -p tcp -j REDIRECT --to-ports 15001\nCOMMIT");
-    walked(&rules, &outbound("10.1.1.1:80", 1)).verdict
+    walked(&rules, &outbound("10.1.1.1:80", 1))
 }
 
 #[test]
 fn what_cannot_be_printed_makes_the_verdict_undetermined() {
-    for rule in [
-        "-p tcp -m tcp [...] -j RETURN",
-        "-p udplite -m udp [...] -m tcp [...] -j RETURN",
-        "-m tcp --dport 80 [...] -j ACCEPT",
-        "-j REDIRECT [...]",
-        "-j CT --zone 1 [...]",
-        "-j [nat]",
-        "-j [queue]",
-        "-j MARK --set-xmark 0x1/0x1 -j ACCEPT",
-        "-j CT --notrack",
-        "-j NOTRACK",
-        "-j TPROXY --on-port 1 --tproxy-mark x",
+    for (rule, expected) in [
+        ("-p tcp -m tcp [...] -j RETURN", "-m tcp [...]"),
+        ("-m tcp --dport 80 [...] -j ACCEPT", "-m tcp [...]"),
+        ("-p tcp [range] -j ACCEPT", "[range]"),
+        ("-m tcp --dport 80 [ct] [comparison] -j ACCEPT", "[ct]"),
+        ("-d 10.0.0.0/8 [fib] -j ACCEPT", "[fib]"),
+        ("-j REDIRECT [...]", "-j REDIRECT"),
+        ("-j CT --zone 1 [...]", "-j CT"),
+        ("-j [nat]", "-j [nat]"),
+        ("-j [queue]", "-j [queue]"),
+        ("-j MARK --set-xmark 0x1/0x1 -j ACCEPT", "-j MARK -j ACCEPT"),
+        ("-j CT --notrack", "-j CT"),
+        ("-j NOTRACK", "-j NOTRACK"),
+        ("-j TPROXY --on-port 1 --tproxy-mark x", "-j TPROXY"),
     ] {
-        let expected = match rule.contains("udplite") {
-            true => Verdict::Redirected { port: 15001 },
-            false => Verdict::Undetermined,
-        };
-        assert_eq!(verdict_after(rule), expected, "{rule}");
+        let traced = before_redirect(rule);
+        assert_eq!(traced.verdict, Verdict::Undetermined, "{rule}");
+        let last = traced.hops.last().unwrap();
+        assert_eq!(last.effect, Effect::Undetermined { condition: expected.to_owned() }, "{rule}");
     }
-    // A comment has no condition, whatever it is.
-    assert_eq!(verdict_after("-m comment [...] -j RETURN"), Verdict::Direct);
 }
 
 #[test]
-fn conditions_that_do_not_hold_decide_before_targets_that_are_unknown() {
-    assert_eq!(verdict_after("-m tcp --dport 81 -j [nat]"), Verdict::Redirected { port: 15001 });
-    assert_eq!(verdict_after("-m tcp --dport 80:90 -j REDIRECT"), Verdict::Redirected { port: 80 });
+fn what_cannot_be_printed_decides_nothing_if_the_rule_does_not_match_or_continues() {
+    for rule in [
+        "-m tcp --dport 81 [ct] -j [nat]",
+        "-p udplite -m udp [...] -j RETURN",
+        "-j LOG [...]",
+        "-m limit [...] -j TCPMSS [...]",
+        "-j CT --zone 1",
+    ] {
+        assert_eq!(before_redirect(rule).verdict, Verdict::Redirected { port: 15001 }, "{rule}");
+    }
+    // A comment has no condition.
+    assert_eq!(before_redirect("-m comment [...] -j RETURN").verdict, Verdict::Direct);
+    assert_eq!(before_redirect("-m tcp --dport 80:90 -j REDIRECT").verdict, Verdict::Redirected { port: 80 });
+    let rewritten = Verdict::Rewritten { to: "[fd00::1]:81".parse().unwrap() };
+    assert_eq!(before_redirect("-j DNAT --to-destination [fd00::1]:81").verdict, rewritten);
 }

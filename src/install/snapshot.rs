@@ -113,7 +113,7 @@ pub struct CompareCache(BTreeMap<PathBuf, [Stamp; 2]>);
 type Stamp = (u64, u64, u64, (i64, i64));
 
 impl Snapshot {
-    /// Reads all directories that `settings` name. Does not look up the API server's name.
+    /// Reads the files that `settings` name, without resolving the API server's host name.
     pub fn take(settings: &InstallSettings) -> Self {
         Self::take_with(settings, settings.kubeconfig.server.without_lookup(), &mut CompareCache::default())
     }

@@ -66,7 +66,7 @@ pub(crate) fn alone() -> Value {
     alone
 }
 
-/// Returns a configuration list with Istio's chain entry at its end.
+/// Returns `list` with Istio's chain entry appended.
 pub(crate) fn chained(list: &Value) -> Value {
     let mut list = list.clone();
     list["plugins"].as_array_mut().unwrap().push(entry());

@@ -198,7 +198,7 @@ fn a_file_that_runtimes_refuse_never_becomes_a_network() {
     }
 }
 
-/// Creates an odd file in the directory.
+/// Creates, in the given directory, a file that the agent cannot read as a network configuration.
 type Make<'a> = &'a dyn Fn(&std::path::Path);
 
 /// A list after such a file must get the entry, because a runtime that cannot read the file either may use the list. A single plugin must

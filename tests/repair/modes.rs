@@ -17,7 +17,7 @@ async fn event(api: &Api) -> Value {
     api.until("event", |api| api.list("events").into_iter().next()).await
 }
 
-/// Returns the requests that change objects, except events.
+/// Returns the requests that write objects other than events.
 fn changes(api: &Api) -> Vec<String> {
     api.requests()
         .iter()

@@ -290,7 +290,8 @@ pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";
 pub const EVICTION_LABEL: &str = "istio-cni.io/agent";
 /// Default run directory on the node.
 pub const RUN_DIR: &str = "/var/run/istio-cni";
-/// The agent's socket, in the run directory.
+/// File name, in the run directory, of the socket on which the agent responds to lookups of pods, to queries for its directories and
+/// to agents that stand by.
 pub const AGENT_SOCKET: &str = "agent.sock";
 /// Socket that receives the plugin's log lines, in the run directory.
 pub const LOG_SOCKET: &str = "log.sock";

@@ -85,7 +85,7 @@ pub struct Allowed {
 pub enum PatternError {
     #[error("entry {index}, {entry:?}: expected <namespace>:<name>")]
     Shape {
-        /// The position in the list, from 1.
+        /// The position in the list, from 1; 0 for a built-in entry.
         index: usize,
         entry: String,
     },

@@ -185,7 +185,7 @@ fn decimal(mut magnitude: u128, mut exponent: i32, keep_exponent: bool) -> Optio
     Some(format!("{magnitude}{suffix}"))
 }
 
-/// Writes `magnitude` / 10^`scale` × 2^`power` in canonical form.
+/// Formats (`magnitude` × 2^`power`) / 10^`scale` in canonical form; returns none if that exceeds 128 bits.
 fn binary(magnitude: u128, scale: i32, power: u32) -> Option<String> {
     let largest = LARGEST / 1_000_000_000;
     let scaled = magnitude.checked_mul(1 << power)?;

@@ -199,7 +199,8 @@ impl RepairSettings {
     }
 }
 
-/// The default number of actions per minute: enough for all pods of a large node at once.
+/// The default number of actions per minute, above the kubelet's default limit of 110 pods per node. A single namespace gets at
+/// most half of it (`budget`).
 const DEFAULT_BUDGET: u32 = 120;
 
 fn is_set(given: Given<bool>) -> bool {

@@ -52,7 +52,7 @@ pub struct Counts {
     /// The number of skipped pods by reason.
     pub skipped: BTreeMap<String, u64>,
     pub failed: u64,
-    /// Pods whose rules differed from the intended ones at the latest CHECK.
+    /// Pods whose rules differed from the intended ones at the runtime's latest CHECK.
     pub drifted: u64,
     /// Pods whose state the agent has not observed.
     pub unknown: u64,

@@ -9,7 +9,7 @@ fn list(bytes: &[u8]) -> List<'_> {
     List::decode(bytes).unwrap_or_else(|error| panic!("{error}: {}", bytes.escape_ascii()))
 }
 
-/// Checks that a list contains [`ENTRY`] once, after `others` other plugins.
+/// Checks that a list contains [`ENTRY`] once, after `others` other plugins, and that a second insertion changes nothing.
 fn check_chained(text: &[u8], others: usize) {
     let entries: Vec<&[u8]> = list(text).entries().collect();
     assert!(matches!(entries.as_slice(), [only] if same_value(only, ENTRY.as_bytes())), "{}", text.escape_ascii());

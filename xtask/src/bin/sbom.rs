@@ -1,8 +1,9 @@
-//! Writes a CycloneDX document of the crates in each shipped program.
+//! Writes one CycloneDX document for each shipped program, with the program's crates.
 //!
-//! `make sbom` calls it with a target triple and a directory. `cargo tree` applies the features of a build. `cargo
-//! metadata` and the programs that read it do not, and would list too many crates: the plugin has a quarter of the
-//! daemons' crates. The documents have no time and no serial number, so that two runs write the same bytes.
+//! `make sbom` runs it with a target triple and a directory. It runs `cargo tree`, which lists the crates of one package
+//! with the features of its build. `cargo metadata`, which other SBOM programs read, unifies the features of the whole
+//! workspace and lists crates that the program does not contain. The documents have no time and no serial number, so
+//! that two runs write the same bytes.
 
 #![expect(
     clippy::disallowed_methods,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use kube::config::{Kubeconfig, KubeconfigError};
 use serve::cluster::Error;
 
-/// The files of a kubeconfig.
+/// The paths at which a kubeconfig is expected, in order of precedence. The files may not exist.
 pub(super) struct Files {
     paths: Vec<PathBuf>,
     /// Whether `KUBECONFIG` names the files.

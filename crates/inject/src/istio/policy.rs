@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Releases of Istio with the same rules.
+/// Releases of Istio with the same rules. Each has the rules of the former ones unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Era {
     /// 0.8 to 1.0: no selectors.

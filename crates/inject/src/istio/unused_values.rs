@@ -1,8 +1,9 @@
 //! The warning about Helm's values that a configuration sets and that neither its templates nor the injector read.
 //!
-//! `config` creates it once for each configuration. Only values in the [`SECTIONS`] are named: those are for the
-//! injection, except the values that Istio's charts use, while most other values are for other parts of Istio. The
-//! values do not show which of them are Helm's defaults, but with templates of the same release no default is named.
+//! `config` creates it once for each configuration. It names only values in the [`SECTIONS`], because most other values
+//! are for other parts of Istio, and not those that Istio's charts use for objects other than pods. Helm's defaults
+//! cannot be told from values that a user has set. Templates of the same release read all defaults, so that none is
+//! named.
 
 use serde_json::Value;
 

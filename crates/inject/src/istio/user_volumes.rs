@@ -38,7 +38,7 @@ pub enum Invalid {
     Item { what: &'static str, name: String, error: volume::Invalid },
 }
 
-/// Checks both annotations of a pod.
+/// Checks those of the [`KNOWN`] annotations that the pod has.
 ///
 /// # Errors
 /// See [`check_text`].

@@ -76,7 +76,7 @@ impl Values {
         self.image(&self.proxy_image, annotation.or(configured.filter(|kind| !kind.is_empty())))
     }
 
-    /// Returns the image of `istio-init` and `istio-validation`.
+    /// Returns the image of `istio-init` and `istio-validation`; `annotation` is the image type that the pod requests.
     pub(super) fn image_of_init(&self, annotation: Option<&str>) -> String {
         self.image(&self.init_image, annotation)
     }

@@ -100,7 +100,7 @@ fn standing_of(
     kept
 }
 
-/// A member of an object in the pod.
+/// The key of a member of an object in the pod, and how its values are merged.
 struct Place<'p> {
     key: &'p str,
     /// The key by which the elements of a list are merged.

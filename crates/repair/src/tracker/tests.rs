@@ -24,7 +24,7 @@ fn failed(wait: Option<u64>) -> RepairOutcome {
     RepairOutcome::Failed { error: "x".into(), wait: wait.map(second) }
 }
 
-/// Takes all due decisions.
+/// Calls `take` until no step is due, and returns the decisions.
 fn decisions(tracker: &mut Tracker, now: Duration) -> Vec<Decision> {
     std::iter::from_fn(|| tracker.take(now).map(|step| step.decision)).collect()
 }

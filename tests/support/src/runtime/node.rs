@@ -160,7 +160,7 @@ impl Node {
         Netns::open(&self.service.inside(Path::new(path)))
     }
 
-    /// Returns the remaining sandboxes, links, network namespaces and addresses of pods.
+    /// Returns what is left of pods: sandboxes, veth links, network namespaces and leased addresses.
     pub fn leftovers(&self) -> Result<Vec<String>> {
         let sandboxes = self.cri().sandboxes()?;
         let mut left: Vec<String> = sandboxes.iter().map(|sandbox| format!("sandbox {}", sandbox.id)).collect();

@@ -45,7 +45,7 @@ pub(super) fn over(values: Values, built_in: Values) -> Values {
     Values::new(raw).over(Values::new(built_in))
 }
 
-/// Replaces a boolean at this path that is written as a string.
+/// Replaces the value at `path` by a boolean if it is a string that Go parses as one.
 fn read_boolean(values: &mut Value, path: &str) {
     let value = path.split('.').try_fold(values, |value, key| value.get_mut(key));
     if let Some(value) = value

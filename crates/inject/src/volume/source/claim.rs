@@ -126,7 +126,7 @@ fn data_source(name: &str, source: &Value) -> Result<(), Invalid> {
     demand(&format!("{field}.apiGroup"), group, group.is_empty() || is_subdomain(group), "a DNS subdomain")
 }
 
-/// Checks that `dataSource` and `dataSourceRef`, if both are set, name the same object.
+/// Checks that `dataSource` and `dataSourceRef`, if both are set, name the same object, and that the latter has no namespace.
 fn same_source(spec: &Value) -> Result<(), Invalid> {
     let (one, other) = (&spec["dataSource"], &spec["dataSourceRef"]);
     let has_namespace = !pod::text(other, "namespace").is_empty();

@@ -4,9 +4,9 @@
 #![expect(clippy::disallowed_methods, reason = "owns the log file and the clock of its lines")]
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,7 @@ impl From<bool> for Field<'_> {
 
 struct Line<'a> {
     level: Level,
+    time: jiff::Timestamp,
     message: &'a str,
     labels: &'a [(&'static str, String)],
     fields: &'a [(&'static str, Field<'a>)],
@@ -76,7 +77,7 @@ impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("level", self.level.as_str())?;
-        line.serialize_entry("time", &jiff::Timestamp::now().to_string())?;
+        line.serialize_entry("time", &self.time.to_string())?;
         line.serialize_entry("scope", "cni-plugin")?;
         line.serialize_entry("msg", self.message)?;
         self.labels.iter().try_for_each(|(key, label)| line.serialize_entry(key, label))?;
@@ -133,7 +134,8 @@ impl Log {
     }
 
     fn keep(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)], is_logged: bool) {
-        let text = serde_json::to_string(&Line { level, message, labels: &self.labels, fields });
+        let line = Line { level, time: jiff::Timestamp::now(), message, labels: &self.labels, fields };
+        let text = serde_json::to_string(&line);
         self.lines.extend(text.map(|text| Kept { text, is_logged }));
     }
 
@@ -154,18 +156,34 @@ impl Log {
 
 /// Appends to the log file, readable only by root; a missing run directory is not created.
 fn append(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let mut file = open(path)?;
     if file.metadata()?.len() > Log::FILE_LIMIT {
-        file = rotate(path)?;
+        rotate(path, &file)?;
+        file = open(path)?;
     }
     file.write_all(text)
 }
 
-fn rotate(path: &Path) -> std::io::Result<File> {
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Renames a full file, unless another invocation does so or has done so: a second rename would replace the full file by the
+/// new one.
+fn rotate(path: &Path, full: &File) -> std::io::Result<()> {
+    // The lock ends when the file is closed. A pod does not wait for whoever holds it.
+    match full.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(()),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let (full, current) = (full.metadata()?, fs::metadata(path)?);
+    if (full.dev(), full.ino()) != (current.dev(), current.ino()) {
+        return Ok(());
+    }
     let mut old = PathBuf::from(path).into_os_string();
     old.push(".1");
-    fs::rename(path, old)?;
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    fs::rename(path, old)
 }
 
 /// Sends the lines to the agent without waiting for a response: the agent reads them later from the socket's buffer.
@@ -231,6 +249,34 @@ mod tests {
         append(&path, b"first\n").unwrap();
         append(&path, b"second\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "first\nsecond\n");
+        assert_eq!(fs::metadata(dir.path().join("istio-cni.log.1")).unwrap().len(), Log::FILE_LIMIT + 1);
+    }
+
+    #[test]
+    fn rotation_does_not_wait_for_another_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("istio-cni.log");
+        let (held, full) = (open(&path).unwrap(), open(&path).unwrap());
+        held.lock().unwrap();
+        rotate(&path, &full).unwrap();
+        assert!(!dir.path().join("istio-cni.log.1").exists());
+        drop(held);
+        rotate(&path, &full).unwrap();
+        assert!(dir.path().join("istio-cni.log.1").exists());
+    }
+
+    /// Two invocations opened the full file before either renamed it.
+    #[test]
+    fn a_full_file_is_rotated_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("istio-cni.log");
+        File::create(&path).unwrap().set_len(Log::FILE_LIMIT + 1).unwrap();
+        let (first, second) = (open(&path).unwrap(), open(&path).unwrap());
+        rotate(&path, &first).unwrap();
+        drop(first);
+        open(&path).unwrap().write_all(b"first\n").unwrap();
+        rotate(&path, &second).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first\n");
         assert_eq!(fs::metadata(dir.path().join("istio-cni.log.1")).unwrap().len(), Log::FILE_LIMIT + 1);
     }
 }

@@ -64,12 +64,15 @@ pub async fn run(settings: AgentSettings, log: Log) -> Result<(), Error> {
     let (sandboxes, reports) = sandboxes::new(settings.install.given.root.clone());
     let daemon = Daemon::new(settings, &mut registry, log, sandboxes, &closed);
     let mut sockets = daemon.sockets();
-    let is_first = !sockets.is_taken_over().await;
-    if is_first {
-        // The agent installs even if it cannot bind the sockets, because a missing chain entry is urgent.
-        // `until_superseded` binds them later.
-        sockets.take_over();
-    }
+    let start = match sockets.is_taken_over().await {
+        true => Role::Waiting,
+        false => {
+            // The agent installs even if it cannot bind the sockets, because a missing chain entry is urgent.
+            // `until_superseded` binds them later.
+            sockets.take_over();
+            Role::Active
+        }
+    };
     let (node_ready, ready) = watch::channel(false);
     let (feed, source) = repair::source(ready, daemon.skipped());
     let feed = daemon.settings.repair.enabled.then_some(feed);
@@ -79,7 +82,7 @@ pub async fn run(settings: AgentSettings, log: Log) -> Result<(), Error> {
     daemon.report_unready(&mut server_tasks, &shutdown);
     let (stop, stopped) = Shutdown::new();
     let repair_tasks = daemon.repair(source, &stopped);
-    let was_active = daemon.alternate(&mut sockets, is_first, &shutdown).await;
+    let was_active = daemon.alternate(&mut sockets, start, &shutdown).await;
     stop.trigger();
     repair_tasks.join_all().await;
     daemon.readiness.missing(DAEMON, "ending");
@@ -100,6 +103,18 @@ pub async fn run(settings: AgentSettings, log: Log) -> Result<(), Error> {
     close.trigger();
     tokio::join!(server_tasks.join_all(), sockets.shut_down());
     removed
+}
+
+/// What this agent does on the node.
+enum Role {
+    /// Another agent serves the node since before this one started; this one waits until it can do so itself.
+    Waiting,
+    /// Takes the sockets over from another agent, which serves the node or has ended.
+    TakingOver,
+    /// Owns the sockets and changes the node.
+    Active,
+    /// Another agent has taken the sockets over; this one waits until that one ends.
+    Superseded,
 }
 
 /// The state that the tasks share.
@@ -132,6 +147,7 @@ struct Metrics {
 }
 
 impl Daemon {
+    #[expect(clippy::disallowed_methods, reason = "records when the agent started")]
     fn new(
         mut settings: AgentSettings,
         registry: &mut Registry,
@@ -186,48 +202,50 @@ impl Daemon {
         }
     }
 
-    /// Runs this agent until shutdown is requested: as the active agent, or as a standby while another agent serves the
-    /// node. `is_owner`: whether it starts as the active agent, because no other agent serves the node. Returns whether
-    /// it was ever active.
-    async fn alternate(&self, sockets: &mut AgentSockets, is_owner: bool, shutdown: &Shutdown) -> bool {
-        let (mut is_owner, mut was_ready, mut was_active) = (is_owner, false, false);
-        if !is_owner {
-            tracing::info!("another agent serves this node: this one takes over once it can do so itself");
-            self.readiness
-                .missing(TAKEOVER, "another agent serves this node, and this one is not ready to take over yet");
-            tokio::select! {
-                () = shutdown.requested() => {}
-                why = sockets.until_abandoned() => tracing::warn!("{why}, before this one was ready"),
-                () = self.until_prepared() => tracing::info!("this agent takes over"),
-            }
-        }
+    /// Runs this agent in its roles until shutdown is requested. Returns whether it was ever active.
+    async fn alternate(&self, sockets: &mut AgentSockets, start: Role, shutdown: &Shutdown) -> bool {
+        let (mut role, mut was_ready, mut was_active) = (start, false, false);
         while !shutdown.is_requested() {
-            if !is_owner && !self.take_over(sockets).await {
-                continue;
-            }
-            was_active = true;
-            self.run_active(sockets, shutdown, &mut was_ready).await;
-            if shutdown.is_requested() {
-                break;
-            }
-            tracing::info!("another agent serves this node: this one takes over again if that one dies");
-            tokio::select! {
-                () = shutdown.requested() => {}
-                why = sockets.until_abandoned() => tracing::warn!("{why}: this one takes over again"),
-            }
-            is_owner = false;
+            role = match role {
+                Role::Waiting => {
+                    self.wait(sockets, shutdown).await;
+                    Role::TakingOver
+                }
+                Role::TakingOver if sockets.take_over() => {
+                    self.readiness.ready(TAKEOVER);
+                    Role::Active
+                }
+                Role::TakingOver => {
+                    sleep(RETRY_INTERVAL).await;
+                    Role::TakingOver
+                }
+                Role::Active => {
+                    was_active = true;
+                    self.run_active(sockets, shutdown, &mut was_ready).await;
+                    Role::Superseded
+                }
+                Role::Superseded => {
+                    tracing::info!("another agent serves this node: this one takes over again if that one ends");
+                    tokio::select! {
+                        () = shutdown.requested() => {}
+                        why = sockets.until_abandoned() => tracing::warn!("{why}: this one takes over again"),
+                    }
+                    Role::TakingOver
+                }
+            };
         }
         was_active
     }
 
-    /// Takes over the sockets; returns whether that succeeded.
-    async fn take_over(&self, sockets: &mut AgentSockets) -> bool {
-        if sockets.take_over() {
-            self.readiness.ready(TAKEOVER);
-            return true;
+    /// Stands by until this agent can serve the node, or the other agent does not serve it any more.
+    async fn wait(&self, sockets: &mut AgentSockets, shutdown: &Shutdown) {
+        tracing::info!("another agent serves this node: this one takes over once it can do so itself");
+        self.readiness.missing(TAKEOVER, "another agent serves this node, and this one is not ready to take over yet");
+        tokio::select! {
+            () = shutdown.requested() => {}
+            why = sockets.until_abandoned() => tracing::warn!("{why}, before this one was ready"),
+            () = self.until_prepared() => tracing::info!("this agent takes over"),
         }
-        sleep(RETRY_INTERVAL).await;
-        false
     }
 
     /// Returns once this agent can serve the node: the cache has synced, the ports are bound, and nothing prevents an installation.

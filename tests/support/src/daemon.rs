@@ -41,7 +41,7 @@ pub fn until<T>(what: &str, mut check: impl FnMut() -> Result<T, String>) -> T {
 /// has superseded it.
 pub const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
 /// A part of the line that an agent logs when another agent supersedes it.
-pub const STANDBY: &str = "this one takes over again if that one dies";
+pub const STANDBY: &str = "this one takes over again if that one ends";
 /// A part of the last log line of a superseded agent that exits.
 pub const SUPERSEDED: &str = "kept: another agent serves this node already";
 

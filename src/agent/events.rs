@@ -4,6 +4,8 @@
 //! `sockets` makes a [`Notice`] of the plugin's log line. No invocation waits for an Event: a notice for which the channel has no
 //! capacity is dropped, and the loss is logged.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
+
 use jiff::Timestamp;
 use kube::Client;
 use podfacts::PodName;

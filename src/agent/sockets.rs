@@ -1,5 +1,7 @@
 //! Binds and serves `agent.sock` and `log.sock` in the run directory, and limits their use.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of the relayed log lines")]
+
 use std::io;
 use std::path::Path;
 use std::time::Duration;

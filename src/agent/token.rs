@@ -4,6 +4,8 @@
 //! An API server before 1.31 cannot bind a token to a node. From such a server the agent requests an unbound token, because a token
 //! can be bound only to a pod of the token's own service account, and the agent's pod has another service account.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of the token's lifetime")]
+
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};

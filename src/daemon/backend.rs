@@ -5,6 +5,8 @@
 //! either. What is missing is reported by the plugin, which sees the node, and by this process. An agent in a pod sees the programs
 //! in its image, not the node's, and usually may not program the kernel; it then relies on the plugin.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of the warnings")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
 //! Determines the successor, the agent that has taken over the sockets: requests the directories of its installation,
 //! and compares them with this agent's directories.
 
+#![expect(clippy::disallowed_methods, reason = "owns the deadline of the query")]
+
 use std::path::Path;
 use std::time::Duration;
 

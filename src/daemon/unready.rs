@@ -2,6 +2,8 @@
 //!
 //! `/readyz` has the same reasons, but the kubelet reports only the HTTP status, and the image has no shell.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
+
 use std::time::Duration;
 
 use jiff::Timestamp;

@@ -1,5 +1,7 @@
 //! The installer's metrics, with Istio's names, and its latest activity for reports.
 
+#![expect(clippy::disallowed_methods, reason = "records when the node was repaired")]
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 

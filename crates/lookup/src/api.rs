@@ -3,6 +3,8 @@
 //! Each request opens its own connection with blocking rustls, without pool or async runtime, because a plugin usually
 //! sends one request and exits. The token appears only in the request.
 
+#![expect(clippy::disallowed_methods, reason = "connects to the API server")]
+
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -84,7 +86,7 @@ impl Refusal {
     fn advice(self) -> &'static str {
         match self {
             Self::Unauthorized => "; is the node agent running, which keeps the kubeconfig's token fresh?",
-            Self::Forbidden => "; check that the service account istio-cni may get pods",
+            Self::Forbidden => "; the kubeconfig's service account must be allowed to get pods",
             _ => "",
         }
     }

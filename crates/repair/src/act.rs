@@ -1,5 +1,7 @@
 //! Performs an action through the API or in the pod's netns, then counts and logs it and records an event.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
+
 use std::time::Duration;
 
 use contract::diagnostics::chain;

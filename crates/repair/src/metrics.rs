@@ -1,5 +1,7 @@
 //! Metrics of repair, with Istio's names, and its latest actions for reports.
 
+#![expect(clippy::disallowed_methods, reason = "records when an action ended")]
+
 use jiff::Timestamp;
 use podfacts::PodName;
 use prometheus_client::encoding::EncodeLabelSet;

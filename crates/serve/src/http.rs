@@ -3,6 +3,8 @@
 //!
 //! `health`, `metrics`, `agent` and `webhook` provide handlers, which get whole requests, not connections.
 
+#![expect(clippy::disallowed_methods, reason = "records when a request arrived")]
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;

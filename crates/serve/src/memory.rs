@@ -8,6 +8,8 @@
 //!   larger body may grow before it if the bytes suffice for both.
 //! - A body for whose peer the server has waited longer than [`SLOW`] is evicted when another body lacks bytes.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of the waits for memory and peers")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

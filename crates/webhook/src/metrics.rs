@@ -1,5 +1,7 @@
 //! The metrics of the webhook, with Istio's names where Istio has the metric, and the state that the status page shows.
 
+#![expect(clippy::disallowed_methods, reason = "records when a review was decided")]
+
 use std::time::Duration;
 
 use jiff::Timestamp;

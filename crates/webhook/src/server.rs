@@ -1,5 +1,7 @@
 //! Runs the tasks of the server, from start to drain.
 
+#![expect(clippy::disallowed_methods, reason = "records when the server started")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! One connection of a ztunnel, from its hello to its end.
 
+#![expect(clippy::disallowed_methods, reason = "owns the clock of the last request")]
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::os::fd::AsFd as _;

@@ -2,6 +2,7 @@
 //! Usage: `connect tcp|udp DESTINATION [SOURCE [MARK]]`. A socket with a mark may have any source address, as ztunnel's sockets do.
 //! Datagrams from peers other than the destination are not responses.
 
+#![expect(clippy::disallowed_methods, reason = "opens the sockets that the trial asks for")]
 #![expect(clippy::print_stdout, reason = "prints the result for the test")]
 
 use std::error::Error;

@@ -3,6 +3,8 @@
 //! Each program on the path of a request adds one line, `WHO from ADDRESS to ADDRESS`, to the response, so that the
 //! client sees the path. The application has no code for redirection.
 
+#![expect(clippy::disallowed_methods, reason = "serves and connects, as the application of a pod does")]
+
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

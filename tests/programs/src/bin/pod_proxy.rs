@@ -5,6 +5,8 @@
 //! connection to the application. The response is `WHO from ADDRESS to ADDRESS`, where the second address is the
 //! original destination, followed by the forwarded response.
 
+#![expect(clippy::disallowed_methods, reason = "serves and connects, as a proxy does")]
+
 use std::error::Error;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -5,6 +5,7 @@
 //! port is `tcp/8080`, `udp/53`, `transparent/15006`, or with an address `udp/127.0.0.1:15053`. Prints `ready` when it
 //! listens; exits at the end of standard input.
 
+#![expect(clippy::disallowed_methods, reason = "serves in threads of its own")]
 #![expect(clippy::print_stdout, reason = "prints `ready` for the test")]
 
 use std::error::Error;

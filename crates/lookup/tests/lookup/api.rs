@@ -133,7 +133,10 @@ fn each_refusal_is_reported_with_the_servers_message() {
         }
     }
     let forbidden = get_once(Script::respond(403, "plain text")).unwrap_err().to_string();
-    assert!(forbidden.contains("responds with 403: plain text; check that the service account"), "{forbidden}");
+    assert!(
+        forbidden.contains("responds with 403: plain text; the kubeconfig's service account must be allowed"),
+        "{forbidden}"
+    );
     assert!(!forbidden.contains("t0ken"));
 }
 

@@ -211,14 +211,7 @@ impl Daemon {
                     self.wait(sockets, shutdown).await;
                     Role::TakingOver
                 }
-                Role::TakingOver if sockets.take_over() => {
-                    self.readiness.ready(TAKEOVER);
-                    Role::Active
-                }
-                Role::TakingOver => {
-                    sleep(RETRY_INTERVAL).await;
-                    Role::TakingOver
-                }
+                Role::TakingOver => self.take_over(sockets).await,
                 Role::Active => {
                     was_active = true;
                     self.run_active(sockets, shutdown, &mut was_ready).await;
@@ -246,6 +239,16 @@ impl Daemon {
             why = sockets.until_abandoned() => tracing::warn!("{why}, before this one was ready"),
             () = self.until_prepared() => tracing::info!("this agent takes over"),
         }
+    }
+
+    /// Takes the sockets over, and returns the next role.
+    async fn take_over(&self, sockets: &mut AgentSockets) -> Role {
+        if sockets.take_over() {
+            self.readiness.ready(TAKEOVER);
+            return Role::Active;
+        }
+        sleep(RETRY_INTERVAL).await;
+        Role::TakingOver
     }
 
     /// Returns once this agent can serve the node: the cache has synced, the ports are bound, and nothing prevents an installation.

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -171,13 +171,17 @@ fn open(path: &Path) -> std::io::Result<File> {
 /// Renames a full file, unless another invocation does so or has done so: a second rename would replace the full file by the
 /// new one.
 fn rotate(path: &Path, full: &File) -> std::io::Result<()> {
-    // The lock ends when the file is closed. A pod does not wait for whoever holds it.
+    // The kernel releases the lock when the file is closed. If another process holds it, this invocation appends without
+    // rotating, so that no pod waits for that process.
     match full.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(()),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    let (full, current) = (full.metadata()?, fs::metadata(path)?);
+    let (full, current) = match (full.metadata()?, fs::metadata(path)) {
+        (_, Err(error)) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        (full, current) => (full, current?),
+    };
     if (full.dev(), full.ino()) != (current.dev(), current.ino()) {
         return Ok(());
     }
@@ -263,6 +267,17 @@ mod tests {
         drop(held);
         rotate(&path, &full).unwrap();
         assert!(dir.path().join("istio-cni.log.1").exists());
+    }
+
+    /// An invocation that renamed the full file ended before it created the new one.
+    #[test]
+    fn a_full_file_that_is_already_renamed_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("istio-cni.log");
+        let full = open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        rotate(&path, &full).unwrap();
+        assert!(!dir.path().join("istio-cni.log.1").exists());
     }
 
     /// Two invocations opened the full file before either renamed it.

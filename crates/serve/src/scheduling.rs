@@ -1,5 +1,5 @@
-//! Evaluates a pod's node selector and required node affinity as the scheduler does,
-//! except that an unknown operator matches. Pure.
+//! Evaluates a pod's node selector and required node affinity as the scheduler does, except that an unknown operator
+//! matches. Pure.
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 

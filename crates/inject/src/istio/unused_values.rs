@@ -1,9 +1,9 @@
 //! The warning about Helm's values that a configuration sets and that neither its templates nor the injector read.
 //!
 //! `config` creates it once for each configuration. It names only values in the [`SECTIONS`], because most other values
-//! are for other parts of Istio, and not those that Istio's charts use for objects other than pods. Helm's defaults
-//! cannot be told from values that a user has set. Templates of the same release read all defaults, so that none is
-//! named.
+//! are for other parts of Istio, and not those that Istio's charts use for objects other than pods. A configuration does
+//! not record which values are Helm's defaults and which a user has set. The warning names no default if the templates
+//! are of the same release, because they read all defaults.
 
 use serde_json::Value;
 

@@ -65,7 +65,7 @@ fn plain_name(program: &str) -> String {
 }
 
 /// Returns the netns's iptables-legacy tables, as the kernel lists them in the file `names`. The file does not exist if
-/// the family's module is not loaded. A process that may not read it cannot use these tables either.
+/// the family's module is not loaded. Only root may read it; for another user the list is empty.
 pub(crate) fn tables_in_use(names: &'static str) -> Result<Vec<String>, Error> {
     match fs::read_to_string(names) {
         Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
